@@ -1,0 +1,43 @@
+"""The paper's mathematics on particles: pure functions of tensors, float64-clean, torch only."""
+
+from sympformer.flows.damping import Constant, LogLinear, Nesterov
+from sympformer.flows.integrators import ACCELERATED, INTEGRATORS, Integrator, Oracle, Step, get_integrator
+from sympformer.flows.simulate import Path, simulate
+from sympformer.flows.systems import (
+    Field,
+    LinearAttention,
+    Quadratic,
+    SoftmaxAttention,
+    Stein,
+    System,
+    Wasserstein,
+    bilinear_kernel,
+    gaussian_kernel,
+    quadratic_potential,
+)
+from sympformer.flows.undamped import Undamped
+
+__all__ = [
+    "ACCELERATED",
+    "INTEGRATORS",
+    "Constant",
+    "Field",
+    "Integrator",
+    "LinearAttention",
+    "LogLinear",
+    "Nesterov",
+    "Oracle",
+    "Path",
+    "Quadratic",
+    "SoftmaxAttention",
+    "Stein",
+    "Step",
+    "System",
+    "Undamped",
+    "Wasserstein",
+    "bilinear_kernel",
+    "gaussian_kernel",
+    "get_integrator",
+    "quadratic_potential",
+    "simulate",
+]

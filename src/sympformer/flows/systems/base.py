@@ -1,0 +1,88 @@
+"""What every system of particles offers: a Hamiltonian, the vector field it generates, and a count of kernel calls.
+
+Shapes: positions x and momenta y are (..., N, d); energies are (...). The damped flow is
+
+    x' = velocity(x, y)        y' = force(x, y) - alpha(t) y
+
+With full visibility velocity = dH/dy and force = -dH/dx.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+from torch import Tensor
+
+from sympformer.flows import checks
+
+
+class Field(Protocol):
+    """The vector field at fixed positions x: one kernel evaluation, then any number of momenta.
+
+    Splitting "evaluate the kernel at x" from "apply it to y" is what lets the geometric Euler step use the new
+    momentum without a second kernel evaluation.
+    """
+
+    def velocity(self, y: Tensor) -> Tensor:
+        """x' at momentum y."""
+
+    def force(self, y: Tensor) -> Tensor:
+        """y' at momentum y, without damping."""
+
+    def first_order(self) -> Tensor:
+        """x' of the gradient flow that the system accelerates."""
+
+    def both(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """(velocity, force) at momentum y; a field whose two parts share work overrides this."""
+        return self.velocity(y), self.force(y)
+
+
+class System(ABC):
+    """Abstract base. A concrete system implements `_field`, `kinetic` and `potential`.
+
+    `kernel_calls` counts evaluations of the interaction kernel (for a system without one, of the potential's
+    gradient): the "oracle calls" of the paper. Energies are diagnostics and do not count.
+    """
+
+    dim: int | None = None  # d, where the system fixes it
+    lower_bound: float | None = None  # infimum of the potential energy, where it is known and finite
+
+    def __init__(self) -> None:
+        self.kernel_calls = 0
+
+    def at(self, x: Tensor) -> Field:
+        """The field at positions x: one kernel evaluation."""
+        checks.particles(x, self.dim)
+        self.kernel_calls += 1
+        return self._field(x)
+
+    def velocity(self, x: Tensor, y: Tensor) -> Tensor:
+        """dH/dy, one kernel evaluation."""
+        checks.same_shape(x, y)
+        return self.at(x).velocity(y)
+
+    def force(self, x: Tensor, y: Tensor) -> Tensor:
+        """-dH/dx, one kernel evaluation."""
+        checks.same_shape(x, y)
+        return self.at(x).force(y)
+
+    def gradient_flow(self, x: Tensor) -> Tensor:
+        """x' of the first-order flow that the system accelerates, one kernel evaluation."""
+        return self.at(x).first_order()
+
+    def hamiltonian(self, x: Tensor, y: Tensor) -> Tensor:
+        """H(x, y) = kinetic(x, y) + potential(x)."""
+        checks.same_shape(x, y)
+        return self.kinetic(x, y) + self.potential(x)
+
+    def energy(self, x: Tensor) -> Tensor:
+        """The potential energy: what the first-order flow decreases."""
+        return self.potential(x)
+
+    @abstractmethod
+    def _field(self, x: Tensor) -> Field: ...
+
+    @abstractmethod
+    def kinetic(self, x: Tensor, y: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def potential(self, x: Tensor) -> Tensor: ...
