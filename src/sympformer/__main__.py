@@ -1,0 +1,7 @@
+"""`python -m sympformer` is `sympformer`."""
+
+import sys
+
+from sympformer.cli import main
+
+sys.exit(main())
