@@ -35,7 +35,7 @@ def positive_definite(name: str, M: Tensor) -> Tensor:
     smallest = torch.linalg.eigvalsh(M.detach()).min().item()
     if smallest <= 0:
         raise InputError(
-            f"{name} must be positive definite, its smallest eigenvalue is {smallest:.2g}; add a multiple of the identity"
+            f"{name} must be positive definite, its smallest eigenvalue is {smallest:.2g}; add a multiple of I"
         )
     return M
 

@@ -69,12 +69,12 @@ class LogLinear:
         return t if isinstance(t, Tensor) else torch.as_tensor(t, dtype=torch.float64)
 
 
-def Constant(m: Scalar, t0: float = 0.0) -> LogLinear:  # noqa: N802 (named like the class it makes)
+def Constant(m: Scalar, t0: float = 0.0) -> LogLinear:
     """alpha(t) = m."""
     return LogLinear(r=0.0, m=m, t0=t0)
 
 
-def Nesterov(r: Scalar = 3.0, t0: float = 1.0) -> LogLinear:  # noqa: N802
+def Nesterov(r: Scalar = 3.0, t0: float = 1.0) -> LogLinear:
     """alpha(t) = r/t."""
     return LogLinear(r=r, m=0.0, t0=t0)
 

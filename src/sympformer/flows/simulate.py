@@ -80,10 +80,10 @@ def simulate(
     saved = [(x, y, t, 0)]
     for i in steps_with_progress(steps, f"flow: {name}", progress):
         size = sizes[i]
-        step = Step(i + 1, t.to(x), size.to(x), size.to(x), damping, factor)
+        step = Step(i, t.to(x), size.to(x), size.to(x), damping, factor)
         x, y, history = method.step(system.at, x, y, step, history)
         t = t + size
-        _check_finite(x, y, i + 1, float(t.detach()), float(size.detach()), name)
+        _check_finite(x, y, i + 1, t, size, name)
         stop = callback is not None and bool(callback(i + 1, x, y))
         if stop or (i + 1) % save_every == 0 or i + 1 == steps:
             saved.append((x, y, t, system.kernel_calls - calls_before))
@@ -102,11 +102,11 @@ def _step_sizes(h: float | Tensor | Sequence[float], steps: int) -> Tensor:
     return sizes.expand(steps)
 
 
-def _check_finite(x: Tensor, y: Tensor, k: int, t: float, h: float, name: str) -> None:
+def _check_finite(x: Tensor, y: Tensor, k: int, t: Tensor, h: Tensor, name: str) -> None:
     if not bool(torch.isfinite(x).all() and torch.isfinite(y).all()):
         raise DivergenceError(
-            f"{name} left the finite numbers at step {k} (t = {t:.4g}): use a step smaller than h = {h:.4g}"
-            " or more damping"
+            f"{name} left the finite numbers at step {k} (t = {t.item():.4g}): use a step smaller"
+            f" than h = {h.item():.4g} or more damping"
         )
 
 

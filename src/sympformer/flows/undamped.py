@@ -1,6 +1,6 @@
 """The undamped form: with P = e^eta y the damped flow is Hamiltonian with a time-dependent Hamiltonian.
 
-    H~(t, x, P) = e^eta(t) H(x, e^-eta(t) P)        x' = dH~/dP        P' = -dH~/dx
+H~(t, x, P) = e^eta(t) H(x, e^-eta(t) P)        x' = dH~/dP        P' = -dH~/dx
 """
 
 from dataclasses import dataclass

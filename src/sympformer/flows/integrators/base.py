@@ -21,7 +21,7 @@ State = tuple[Tensor, Tensor, Any]  # x, y, history
 
 @dataclass(frozen=True)
 class Step:
-    """One time step: number k = 1, 2, ..., clock t at its start, step sizes, damping.
+    """One time step: number k = 0, 1, ..., clock t at its start, step sizes, damping.
 
     `factor` is the momentum factor of the schemes that replace 1 - alpha h by a number of their own (plain_euler);
     None means Nesterov's (k-1)/(k+2).

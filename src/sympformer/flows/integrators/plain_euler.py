@@ -25,5 +25,5 @@ class PlainEuler(Integrator):
 
 
 def nesterov_factor(k: int) -> Scalar:
-    """(k-1)/(k+2) for step k = 1, 2, ..."""
-    return (k - 1) / (k + 2)
+    """(k-1)/(k+2) for step k = 1, 2, ... and 0 for k = 0, where the momentum has not yet begun."""
+    return max(k - 1, 0) / (k + 2)

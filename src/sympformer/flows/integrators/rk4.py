@@ -9,7 +9,7 @@ from sympformer.flows.integrators.base import Integrator, Oracle, State, Step
 
 
 class RK4(Integrator):
-    """Classical fourth-order Runge-Kutta on (F, G - alpha y). Four kernel evaluations a step; the clock runs with h_y."""
+    """Classical Runge-Kutta on (F, G - alpha y): four kernel evaluations a step, the clock runs with h_y."""
 
     order = 4
     oracle_calls = 4

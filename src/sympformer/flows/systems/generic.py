@@ -25,7 +25,8 @@ def gradient(potential: Potential, x: Tensor) -> Tensor:
         value = potential(u)
         if value.shape != u.shape[:-1]:
             raise InputError(
-                f"the potential must return one value per particle, shape {tuple(u.shape[:-1])}, got {tuple(value.shape)}"
+                f"the potential must return one value per particle, shape {tuple(u.shape[:-1])},"
+                f" got {tuple(value.shape)}"
             )
         return value.sum()
 
@@ -121,7 +122,7 @@ class Stein(System):
         self.U, self.kernel, self.lower_bound = potential, kernel, lower_bound
 
     def _field(self, x: Tensor) -> SteinField:
-        K, pullback = torch.func.vjp(lambda u: self.kernel(u, x), x)
+        K, pullback = torch.func.vjp(lambda u: self.kernel(u, x), x)  # type: ignore[misc]  # (a third value only with has_aux)
         return SteinField(K, pullback, gradient(self.U, x))
 
     def kinetic(self, x: Tensor, y: Tensor) -> Tensor:
@@ -136,8 +137,9 @@ class Stein(System):
         x_i' = 1/N sum_j [ -k(x_i, x_j) grad U(x_j) + grad_{x_j} k(x_j, x_i) ].
         """
 
-        def column_sums(shift: Tensor) -> Tensor:  # sum_j k(x_j + shift, x_i), (..., N)
-            return self.kernel(x + shift, x).sum(-2)
+        def column_sums(shift: Tensor) -> Tensor:  # sum over i, j of k(x_j + shift_i, x_i)
+            moved = x.unsqueeze(-3) + shift.unsqueeze(-2)  # (..., N, N, d)
+            return self.kernel(moved, x.unsqueeze(-2)).sum()
 
-        repulsion = torch.func.jacfwd(column_sums)(x.new_zeros(x.shape[-1]))  # (..., N, d)
+        repulsion = torch.func.grad(column_sums)(torch.zeros_like(x))  # (..., N, d)
         return self.gradient_flow(x) + repulsion / x.shape[-2]

@@ -1,6 +1,6 @@
 """Linear attention as an accelerated flow: the Stein flow of a quadratic potential with the kernel x' A y.
 
-    H(x, y) = 1/(2N) sum_ij <y_i, y_j> x_i' A x_j  -  1/2 sum_i x_i' V x_i         (full visibility)
+H(x, y) = 1/(2N) sum_ij <y_i, y_j> x_i' A x_j  -  1/2 sum_i x_i' V x_i         (full visibility)
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """Softmax attention as an accelerated flow (the paper's accelerated softmax attention particles).
 
-    s_ij = x_i' A x_j      z_i = 1/n_i sum_{j in vis(i)} exp(s_ij)      rho_i = <y_i, B y_i> / z_i^2
+s_ij = x_i' A x_j      z_i = 1/n_i sum_{j in vis(i)} exp(s_ij)      rho_i = <y_i, B y_i> / z_i^2
 
-    H(x, y) = 1/2 sum_i <y_i, B y_i> / z_i  -  1/(2N) sum_ij exp(s_ij)        (full visibility)
+H(x, y) = 1/2 sum_i <y_i, B y_i> / z_i  -  1/(2N) sum_ij exp(s_ij)        (full visibility)
 """
 
 from dataclasses import dataclass
