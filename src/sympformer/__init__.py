@@ -13,7 +13,7 @@ _LAZY: dict[str, str] = {
     "flows": "sympformer.flows",
 }
 
-__all__ = ["__version__", *sorted(_LAZY)]  # noqa: PLE0604 (all entries are strings)
+__all__ = ["__version__", *sorted(_LAZY)]
 
 
 def __getattr__(name: str) -> Any:

@@ -122,13 +122,10 @@ def test_plain_euler_with_the_damping_factor_is_presymp_euler(kind: str) -> None
 
 def test_plain_euler_with_a_fixed_factor_is_not_consistent() -> None:
     """As h -> 0 the error stays: halving the step does not bring the path nearer to the damped flow."""
-    damping = flows.Constant(0.7, t0=1.0)
     system, x0, y0, end = order_problem("quadratic", "constant")
     errors = []
     for n in (100, 1000):
-        path = flows.simulate(
-            system, x0, y0, steps=n, h=SPAN / n, integrator="plain_euler", damping=damping, factor=0.9
-        )
+        path = flows.simulate(system, x0, y0, steps=n, h=SPAN / n, integrator="plain_euler", factor=0.9)
         errors.append(relative_error(torch.cat((path.x[-1], path.y[-1])), end))
     assert errors[1] > 0.5
     assert errors[1] > errors[0] / 2
@@ -226,16 +223,16 @@ def test_geometric_euler_is_not_symplectic_on_attention(name: str) -> None:
 def test_energy_along_a_fine_path(name: str) -> None:
     """Undamped: the Hamiltonian stays. Damped: it falls, at the rate -alpha <y, velocity>."""
     system, x0, y0 = SYSTEMS[name](), randn(5, D) / 3, randn(5, D, seed=5) / 3
-    free = flows.simulate(system, x0, y0, steps=500, h=0.002, integrator="rk4", damping=flows.Constant(0.0))
+    free = flows.simulate(system, x0, y0, steps=200, h=0.005, integrator="rk4", damping=flows.Constant(0.0))
     drift = (free.hamiltonian - free.hamiltonian[0]).abs().max() / free.hamiltonian[0].abs()
-    assert drift < 1e-10
+    assert drift < 1e-9
     alpha = 0.7
-    damped = flows.simulate(system, x0, y0, steps=500, h=0.002, integrator="rk4", damping=flows.Constant(alpha))
+    damped = flows.simulate(system, x0, y0, steps=200, h=0.005, integrator="rk4", damping=flows.Constant(alpha))
     H = damped.hamiltonian
     assert (H[1:] < H[:-1]).all()
-    middle = (H[251] - H[249]) / (damped.t[251] - damped.t[249])
-    rate = -alpha * (damped.y[250] * system.velocity(damped.x[250], damped.y[250])).sum()
-    assert middle.item() == pytest.approx(rate.item(), rel=1e-4)
+    middle = (H[101] - H[99]) / (damped.t[101] - damped.t[99])
+    rate = -alpha * (damped.y[100] * system.velocity(damped.x[100], damped.y[100])).sum()
+    assert middle.item() == pytest.approx(rate.item(), rel=1e-3)
 
 
 @pytest.mark.parametrize("name", [n for n in INTEGRATORS if n not in ("gradient_flow", "nesterov")])

@@ -107,9 +107,7 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "name": (lambda: flows.simulate(quadratic(), X0, steps=3, h=0.1, integrator="rk5"), "unknown integrator 'rk5'"),
     "no exact": (lambda: quadratic().exact(X0, X0, 2.0, flows.Nesterov(3.0)), "exact solution known for"),
     "critical": (
-        lambda: flows.Quadratic(torch.eye(2, dtype=torch.float64)).exact(
-            randn(1, 2), randn(1, 2), 1.0, flows.Constant(2.0)
-        ),
+        lambda: flows.Quadratic(torch.eye(3).double()).exact(X0, X0, 1.0, flows.Constant(2.0)),
         "change m slightly",
     ),
 }
