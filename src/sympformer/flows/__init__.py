@@ -1,5 +1,6 @@
 """The paper's mathematics on particles: pure functions of tensors, float64-clean, torch only."""
 
+from sympformer.flows import elliptic
 from sympformer.flows.damping import Constant, LogLinear, Nesterov
 from sympformer.flows.integrators import ACCELERATED, INTEGRATORS, Integrator, Oracle, Step, get_integrator
 from sympformer.flows.simulate import Path, simulate
@@ -36,6 +37,7 @@ __all__ = [
     "Undamped",
     "Wasserstein",
     "bilinear_kernel",
+    "elliptic",
     "gaussian_kernel",
     "get_integrator",
     "quadratic_potential",

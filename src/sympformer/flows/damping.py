@@ -32,8 +32,10 @@ class LogLinear:
     t0: float = 1.0
 
     def __post_init__(self) -> None:
-        checks.not_negative("r", self.r)
-        checks.not_negative("m", self.m)
+        # A tensor is a learner's affair (softplus keeps it positive); reading its value here would stall a GPU.
+        for name, value in (("r", self.r), ("m", self.m)):
+            if not isinstance(value, Tensor):
+                checks.not_negative(name, value)
         if self.singular and self.t0 <= 0:
             raise InputError(f"t0 must be positive when r > 0 because alpha(t) = r/t + m, got t0 = {self.t0}")
 

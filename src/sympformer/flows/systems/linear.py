@@ -13,27 +13,31 @@ from sympformer.flows.systems.base import Field, System
 from sympformer.flows.systems.visibility import counts, hide_future
 
 
+def visible_sum(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    """sum_{j in vis(i)} <q_i, k_j> v_j. With full visibility through sum_j k_j v_j': no N x N matrix is made."""
+    return hide_future(q @ k.mT, causal) @ v if causal else q @ (k.mT @ v)
+
+
 @dataclass(frozen=True)
 class LinearField(Field):
-    """The linear field at fixed x: K_ij = x_i' A x_j on the visible pairs."""
+    """The linear field at fixed x."""
 
     system: "LinearAttention"
     x: Tensor  # (..., N, d)
-    K: Tensor  # (..., N, N)
     n: Tensor  # (N, 1)
 
     def velocity(self, y: Tensor) -> Tensor:
         """velocity_i = 1/n_i sum_j (x_i' A x_j) y_j."""
-        return self.K @ y / self.n
+        return visible_sum(self.x @ self.system.A, self.x, y, self.system.causal) / self.n
 
     def force(self, y: Tensor) -> Tensor:
         """force_i = V x_i - 1/n_i sum_j <y_i, y_j> A x_j."""
-        gram = hide_future(y @ y.mT, self.system.causal)
-        return self.x @ self.system.V - gram @ self.x @ self.system.A / self.n
+        pull = visible_sum(y, y, self.x, self.system.causal) @ self.system.A / self.n
+        return self.x @ self.system.V - pull
 
     def first_order(self) -> Tensor:
         """Linear attention: x_i' = 1/n_i sum_j V x_j (x_j' A x_i)."""
-        return self.K @ (self.x @ self.system.V) / self.n
+        return self.velocity(self.x @ self.system.V)
 
 
 class LinearAttention(System):
@@ -52,12 +56,11 @@ class LinearAttention(System):
         self.lower_bound = 0.0 if torch.linalg.eigvalsh(V.detach()).max() <= 0 else None
 
     def _field(self, x: Tensor) -> LinearField:
-        return LinearField(self, x, hide_future(x @ self.A @ x.mT, self.causal), counts(x, self.causal))
+        return LinearField(self, x, counts(x, self.causal))
 
     def kinetic(self, x: Tensor, y: Tensor) -> Tensor:
         """1/2 sum_i 1/n_i sum_{j in vis(i)} <y_i, y_j> x_i' A x_j."""
-        K = hide_future(x @ self.A @ x.mT, self.causal) / counts(x, self.causal)
-        return (K * (y @ y.mT)).sum((-2, -1)) / 2
+        return (y * self._field(x).velocity(y)).sum((-2, -1)) / 2
 
     def potential(self, x: Tensor) -> Tensor:
         """-1/2 sum_i x_i' V x_i."""
