@@ -1,0 +1,32 @@
+"""The oracles of the flows, fast, each beside the naive twin it is tested against."""
+
+from sympformer.ops.linear import (
+    linear_attention,
+    linear_attention_naive,
+    linear_attention_step,
+    symplectic_scan,
+    symplectic_scan_naive,
+    symplectic_step,
+)
+from sympformer.ops.loss import linear_cross_entropy, linear_cross_entropy_naive
+from sympformer.ops.softmax import (
+    attention_lse,
+    attention_lse_naive,
+    cached_attention_lse,
+    merge_attention,
+)
+
+__all__ = [
+    "attention_lse",
+    "attention_lse_naive",
+    "cached_attention_lse",
+    "linear_attention",
+    "linear_attention_naive",
+    "linear_attention_step",
+    "linear_cross_entropy",
+    "linear_cross_entropy_naive",
+    "merge_attention",
+    "symplectic_scan",
+    "symplectic_scan_naive",
+    "symplectic_step",
+]

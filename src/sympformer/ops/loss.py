@@ -1,0 +1,77 @@
+"""The head and its loss in one: the mean cross entropy of hidden @ weight' without the logits.
+
+loss = 1/n sum_{i: target_i != ignore_index} ( log sum_v exp(l_iv) - l_i,target_i )        l = hidden weight'
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sympformer.errors import InputError
+
+
+def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, ignore_index: int = -100) -> Tensor:
+    """The mean cross entropy over all targets but the ignored ones, from the hidden states, a few rows at a time.
+
+    Args:
+        hidden: (..., d).
+        weight: (V, d), cast to the dtype that is computed in.
+        targets: (...) of token numbers 0..V-1, or `ignore_index`.
+        ignore_index: target of the positions that do not count.
+
+    Returns:
+        The loss, a scalar in float32 (float64 for float64); nan where no target counts.
+
+    The gradients are made in the forward pass, so there is no second derivative and only one backward pass.
+    """
+    _check(hidden, weight, targets)
+    dtype = _work_dtype(hidden)
+    rows, weight, targets = hidden.reshape(-1, hidden.size(-1)).to(dtype), weight.to(dtype), targets.reshape(-1).long()
+    # torch.compile keeps the gradients for a second backward in any case, and warns unless it was asked to.
+    options = nn.LinearCrossEntropyOptions(allow_retain_graph=torch.compiler.is_compiling())
+    if dtype in (torch.float32, torch.float64):
+        return F.linear_cross_entropy(rows, weight, targets, ignore_index=ignore_index, options=options)
+    return _half_loss(rows, weight, targets, ignore_index, options)
+
+
+def _half_loss(
+    rows: Tensor, weight: Tensor, targets: Tensor, ignore_index: int, options: nn.LinearCrossEntropyOptions
+) -> Tensor:
+    """The mean taken here, in float32: torch 2.13 sums a bfloat16 mean in bfloat16, and is off by some percent."""
+    losses = F.linear_cross_entropy(rows, weight, targets, ignore_index=ignore_index, reduction="none", options=options)
+    return losses.float().sum() / (targets != ignore_index).sum()
+
+
+def linear_cross_entropy_naive(hidden: Tensor, weight: Tensor, targets: Tensor, ignore_index: int = -100) -> Tensor:
+    """The slow twin of `linear_cross_entropy`: all the logits, (..., V), then the loss."""
+    _check(hidden, weight, targets)
+    dtype = torch.promote_types(hidden.dtype, torch.float32)
+    with torch.autocast(hidden.device.type, enabled=False):
+        logits = hidden.to(dtype) @ weight.to(dtype).mT  # (..., V)
+        return F.cross_entropy(logits.flatten(0, -2), targets.flatten().long(), ignore_index=ignore_index)
+
+
+def _work_dtype(hidden: Tensor) -> torch.dtype:
+    """Where the matrix product runs fast: on the CPU float32 at least, elsewhere what autocast or the input says."""
+    device = hidden.device.type
+    if device == "cpu":
+        return torch.promote_types(hidden.dtype, torch.float32)
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+
+
+def _check(hidden: Tensor, weight: Tensor, targets: Tensor) -> None:
+    """Refuse shapes and dtypes that do not fit, in words."""
+    if hidden.ndim < 2 or weight.ndim != 2 or hidden.size(-1) != weight.size(-1):
+        raise InputError(
+            f"the loss needs hidden (..., d) and weight (V, d), got {tuple(hidden.shape)} and {tuple(weight.shape)}: "
+            "give both the same width d"
+        )
+    if targets.shape != hidden.shape[:-1]:
+        raise InputError(
+            f"the loss needs one target per hidden row, got targets {tuple(targets.shape)} for hidden "
+            f"{tuple(hidden.shape)}: give targets the shape {tuple(hidden.shape[:-1])}"
+        )
+    if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
+        raise InputError(f"the targets must be token numbers, got {targets.dtype}: cast them to torch.long")
+    if not (hidden.is_floating_point() and weight.is_floating_point()):
+        raise InputError(f"the loss needs floating point, got {hidden.dtype} and {weight.dtype}: cast them")

@@ -1,0 +1,129 @@
+"""Softmax attention that returns its normaliser: fast (flash kernels), naive (the formula), merged and cached.
+
+    s_ij  = scale <q_i, k_j>                  scores of the keys that token i sees
+    lse_i = log sum_j exp(s_ij)               natural logarithm
+    out_i = sum_j exp(s_ij - lse_i) v_j
+
+The softmax oracle of the flow needs both: z_i = exp(lse_i - log n_i), and `out` with v = A x.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sympformer.errors import InputError
+from sympformer.ops.flash import HALF, FlashAttention, backend_for, unit_stride
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Refuse shapes and dtypes that no kernel would take, in words."""
+    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+    if q.ndim != 4 or k.ndim != 4 or v.ndim != 4:
+        raise InputError(f"attention needs q, k, v of shape (B, H, T, dh), got {shapes}: add the missing axes")
+    if k.shape != v.shape:
+        raise InputError(f"attention needs k and v of one shape, got {shapes}: pad the narrower one with zeros")
+    if q.shape[:2] != k.shape[:2] or q.size(3) != k.size(3):
+        raise InputError(f"attention needs q and k equal in all but length, got {shapes}: give each the same B, H, dh")
+    if 0 in q.shape or 0 in k.shape:
+        raise InputError(f"attention needs at least one query, key and head, got {shapes}: leave empty batches out")
+    if not (q.is_floating_point() and k.is_floating_point() and v.is_floating_point()):
+        raise InputError(f"attention needs floating-point q, k, v, got {q.dtype}, {k.dtype}, {v.dtype}: cast them")
+
+
+def _check_causal(q: Tensor, k: Tensor) -> None:
+    if q.size(2) != k.size(2):
+        raise InputError(
+            f"causal attention needs as many queries as keys, got {q.size(2)} and {k.size(2)}: "
+            "use cached_attention_lse for queries that continue a cache"
+        )
+
+
+def attention_lse(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool = True) -> tuple[Tensor, Tensor]:
+    """Attention and its log-normaliser, both differentiable, without the T x T matrix.
+
+        out_i = sum_j P_ij v_j    lse_i = log sum_j exp(s_ij)    P_ij = exp(s_ij - lse_i)    s_ij = scale <q_i, k_j>
+
+    Args:
+        q: (B, H, Tq, dh).
+        k: (B, H, Tk, dh); cast to the dtype of `q`, as is `v` (autocast mixes them).
+        v: (B, H, Tk, dh).
+        scale: factor of the scores.
+        causal: token i sees the tokens 1..i (then Tq = Tk), otherwise all of them.
+
+    Returns:
+        out (B, H, Tq, dh) in the dtype of `q`, and lse (B, H, Tq) in float32, or float64 for float64.
+
+    CPU and CUDA run flash kernels; any other device, and float64 on CUDA, falls back to `attention_lse_naive`, which
+    does hold the T x T matrix. There is no second derivative through the kernels.
+    """
+    _check(q, k, v)
+    if causal:
+        _check_causal(q, k)
+    k, v = k.to(q.dtype), v.to(q.dtype)
+    backend = backend_for(q)
+    if backend is None:
+        return attention_lse_naive(q, k, v, scale=scale, causal=causal)
+    dtype, dh = q.dtype, q.size(3)
+    if dtype in HALF and not backend.half:
+        q, k, v = q.float(), k.float(), v.float()
+    if missing := -dh % backend.multiple:  # zeros change no score, and their outputs are dropped
+        q, k, v = (F.pad(t, (0, missing)) for t in (q, k, v))
+    if torch.is_grad_enabled():
+        out, lse = FlashAttention.apply(q, k, v, float(scale), causal, backend)
+    else:  # a token at a time, the autograd wrapper would cost as much as the kernel
+        out, lse, _ = backend.forward(unit_stride(q), unit_stride(k), unit_stride(v), float(scale), causal)
+    return out[..., :dh].to(dtype), lse
+
+
+def attention_lse_naive(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool = True) -> tuple[Tensor, Tensor]:
+    """The slow twin of `attention_lse`: the formula as it stands, with the T x T matrix and plain autograd."""
+    _check(q, k, v)
+    if causal:
+        _check_causal(q, k)
+    work = torch.promote_types(q.dtype, torch.float32)
+    with torch.autocast(q.device.type, enabled=False):
+        scores = scale * (q.to(work) @ k.to(work).mT)  # (B, H, Tq, Tk)
+        if causal:
+            later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+            scores = scores.masked_fill(later, float("-inf"))
+        lse = scores.logsumexp(-1)  # (B, H, Tq)
+        out = scores.softmax(-1) @ v.to(work)  # (B, H, Tq, dh)
+    return out.to(q.dtype), lse
+
+
+def merge_attention(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[Tensor, Tensor]:
+    """Attention over the union of two disjoint key sets, from the attention over each.
+
+        lse = log(exp(lse_a) + exp(lse_b))      out = exp(lse_a - lse) out_a + exp(lse_b - lse) out_b
+
+    An empty set is out = 0 with lse = -inf; not both may be empty.
+    """
+    if out_a.shape != out_b.shape or lse_a.shape != out_a.shape[:-1] or lse_b.shape != out_b.shape[:-1]:
+        raise InputError(
+            f"merge_attention needs two outs of one shape and their lse without the last axis, got "
+            f"{tuple(out_a.shape)}, {tuple(lse_a.shape)}, {tuple(out_b.shape)}, {tuple(lse_b.shape)}: "
+            "give it the results of attention by the same queries"
+        )
+    lse = torch.logaddexp(lse_a, lse_b)  # (B, H, T)
+    weight_a, weight_b = ((part - lse).exp().unsqueeze(-1) for part in (lse_a, lse_b))  # in [0, 1]
+    return (weight_a * out_a + weight_b * out_b).to(out_a.dtype), lse
+
+
+def cached_attention_lse(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
+    """The last Tq rows of the causal `attention_lse` over all Tk keys, for queries that continue a cache.
+
+    q (B, H, Tq, dh) belongs to the last Tq of the Tk tokens. Those see all of the first Tk - Tq keys, and each other
+    causally: the two are computed apart and merged. For generation of one token it is one call of the kernel.
+    """
+    _check(q, k, v)
+    past = k.size(2) - q.size(2)
+    if past < 0:
+        raise InputError(
+            f"cached attention needs at least as many keys as queries, got {k.size(2)} and {q.size(2)}: "
+            "append the new keys to the cache first"
+        )
+    if past == 0 or q.size(2) == 1:
+        return attention_lse(q, k, v, scale=scale, causal=past == 0)
+    before = attention_lse(q, k[:, :, :past], v[:, :, :past], scale=scale, causal=False)
+    among = attention_lse(q, k[:, :, past:], v[:, :, past:], scale=scale, causal=True)
+    return merge_attention(*before, *among)

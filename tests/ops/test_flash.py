@@ -1,0 +1,114 @@
+"""The backends of flash attention: all that surrounds a kernel, without the hardware it needs."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from sympformer.ops import flash, softmax
+from tests.ops.helpers import TOLERANCE
+from tests.ops.test_softmax import ROWS, SCALE, case, compare
+
+
+def fake_backend(half: bool, multiple: int) -> flash.Backend:
+    """The kernels written out as matrices: forward and backward know nothing of a gradient of lse."""
+
+    def scores(q: Tensor, k: Tensor, scale: float, causal: bool) -> Tensor:
+        assert q.size(3) % multiple == 0
+        s = scale * q.float() @ k.float().mT
+        return s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), float("-inf")) if causal else s
+
+    def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> flash.Rows:
+        s = scores(q, k, scale, causal)
+        return flash.Rows((s.softmax(-1) @ v.float()).to(q.dtype), s.logsumexp(-1), (torch.tensor(7),))
+
+    def backward(dout: Tensor, saved: flash.Saved, scale: float, causal: bool) -> flash.Gradients:
+        q, k, v, (out, lse, (seed,)) = saved
+        assert seed == 7  # what the forward kernel left comes back
+        assert dout.dtype == out.dtype == q.dtype
+        P = (scores(q, k, scale, causal) - lse.unsqueeze(-1)).exp()
+        delta = (dout.float() * out.float()).sum(-1, keepdim=True)
+        ds = P * (dout.float() @ v.float().mT - delta)
+        grads = scale * ds @ k.float(), scale * ds.mT @ q.float(), P.mT @ dout.float()
+        dq, dk, dv = (g.to(q.dtype) for g in grads)
+        return dq, dk, dv
+
+    return flash.Backend("fake", forward, backward, half=half, multiple=multiple)
+
+
+FITS_FLOAT16 = [name for name in ROWS if "tiny" not in name and "huge" not in name]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows"),
+    [(dtype, rows) for dtype in (torch.float32, torch.bfloat16) for rows in ROWS]
+    + [(torch.float16, rows) for rows in FITS_FLOAT16],
+)
+def test_any_backend(dtype: torch.dtype, rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything about CUDA but its kernels: padded heads, half precisions, saved extras, shifted rows."""
+    monkeypatch.setattr(softmax, "backend_for", lambda q: fake_backend(half=True, multiple=8))
+    inputs, weights = case(2, 2, 33, dh=5, dtype=dtype)
+    weights = ROWS[rows](*weights)
+    # float16 has no room for a negligible row: there the unit is the gradient of lse in the same row
+    floor = weights[1].abs().max().item() if dtype == torch.float16 else 0.0
+    compare(inputs, weights, TOLERANCE[dtype], floor=max(floor, 1e-12))
+
+
+def test_device_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(softmax, "backend_for", lambda q: None)
+    compare(*case(1, 2, 20), 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "dh", "capability", "name"),
+    [
+        ("cpu", torch.float64, 8, None, "cpu"),
+        ("cpu", torch.bfloat16, 8, None, "cpu"),
+        ("cuda", torch.bfloat16, 64, (9, 0), "cuda-flash"),
+        ("cuda", torch.float16, 256, (8, 0), "cuda-flash"),
+        ("cuda", torch.float16, 512, (8, 0), "cuda-efficient"),
+        ("cuda", torch.float16, 64, (7, 5), "cuda-efficient"),
+        ("cuda", torch.float32, 64, (8, 0), "cuda-efficient"),
+        ("cuda", torch.bfloat16, 64, (7, 5), None),
+        ("cuda", torch.float64, 64, (9, 0), None),
+        ("meta", torch.float32, 64, None, None),
+    ],
+)
+def test_table_of_backends(
+    device: str,
+    dtype: torch.dtype,
+    dh: int,
+    capability: tuple[int, int] | None,
+    name: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
+    with FakeTensorMode():
+        backend = flash.backend_for(torch.empty(1, 1, 4, dh, dtype=dtype, device=device))
+    assert (backend and backend.name) == name
+
+
+@pytest.mark.parametrize(
+    ("backend", "dtype"),
+    [
+        (flash.CUDA_FLASH, torch.bfloat16),
+        (flash.CUDA_FLASH, torch.float16),
+        (flash.CUDA_EFFICIENT, torch.float32),
+        (flash.CUDA_EFFICIENT, torch.float16),
+    ],
+)
+@pytest.mark.parametrize(("queries", "keys", "causal"), [(50, 50, True), (3, 50, False)])
+def test_calls_of_cuda_kernels(
+    backend: flash.Backend, dtype: torch.dtype, queries: int, keys: int, causal: bool
+) -> None:
+    """Without a GPU: the signatures and shapes of its kernels, on tensors that have no data."""
+    with FakeTensorMode():
+        q = torch.empty(2, 3, queries, 16, dtype=dtype, device="cuda")
+        k = torch.empty(2, 3, keys, 16, dtype=dtype, device="cuda")
+        rows = backend.forward(q, k, k, SCALE, causal)
+        assert (rows.out.shape, rows.lse.shape) == (q.shape, q.shape[:3])
+        g, o = flash.shift_rows(torch.empty_like(rows.out), rows.out, rows.lse)
+        assert (g.shape, g.dtype, o.shape, o.dtype) == (q.shape, dtype, q.shape, dtype)
+        grads = backend.backward(g, flash.Saved(q, k, k, flash.Rows(o, rows.lse, rows.extras)), SCALE, causal)
+    assert [t.shape for t in grads] == [q.shape, k.shape, k.shape]

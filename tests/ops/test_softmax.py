@@ -1,0 +1,310 @@
+"""Attention with its log-normaliser: the kernels against the formula, in values and gradients."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from sympformer.errors import InputError
+from sympformer.ops import attention_lse, attention_lse_naive, cached_attention_lse, merge_attention
+from tests.ops.helpers import (
+    BATCHES,
+    HALF,
+    LENGTHS,
+    PRECISE,
+    TOLERANCE,
+    assert_near,
+    outs_and_grads,
+    randoms,
+    watch_sizes,
+)
+
+SCALE = 0.3
+
+
+def case(
+    batch: int, heads: int, tokens: int, dh: int = 8, dtype: torch.dtype = torch.float64
+) -> tuple[list[Tensor], list[Tensor]]:
+    """(q, k, v) and a random (dout, dlse)."""
+    q, k, v, dout = randoms(*[(batch, heads, tokens, dh)] * 4, dtype=dtype)
+    (dlse,) = randoms((batch, heads, tokens), dtype=torch.promote_types(dtype, torch.float32), seed=1)
+    return [q, k, v], [dout, dlse]
+
+
+def compare(
+    inputs: list[Tensor], weights: list[Tensor], tolerance: float, causal: bool = True, floor: float = 1e-12
+) -> None:
+    fast = outs_and_grads(partial(attention_lse, scale=SCALE, causal=causal), inputs, weights)
+    slow = outs_and_grads(partial(attention_lse_naive, scale=SCALE, causal=causal), inputs, weights)
+    assert [t.dtype for t in fast] == [t.dtype for t in slow]
+    assert_near(fast, slow, tolerance, floor)
+
+
+@pytest.mark.parametrize("dtype", PRECISE)
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("batch", "heads"), BATCHES)
+@pytest.mark.parametrize("tokens", LENGTHS)
+def test_fast_is_naive(tokens: int, batch: int, heads: int, causal: bool, dtype: torch.dtype) -> None:
+    compare(*case(batch, heads, tokens, dtype=dtype), TOLERANCE[dtype], causal)
+
+
+def test_naive_is_the_formula() -> None:
+    (q, k, v), _ = case(1, 1, 5)
+    out, lse = attention_lse_naive(q, k, v, scale=SCALE)
+    for i in range(5):
+        weights = torch.stack([(SCALE * q[0, 0, i] @ k[0, 0, j]).exp() for j in range(i + 1)])
+        torch.testing.assert_close(lse[0, 0, i], weights.sum().log())
+        torch.testing.assert_close(out[0, 0, i], weights @ v[0, 0, : i + 1] / weights.sum())
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("causal", [True, False])
+def test_half_precisions(dtype: torch.dtype, causal: bool) -> None:
+    inputs, weights = case(2, 3, 100, dtype=dtype)
+    out, lse = attention_lse(*inputs, scale=SCALE, causal=causal)
+    assert (out.dtype, lse.dtype) == (dtype, torch.float32)
+    compare(inputs, weights, TOLERANCE[dtype], causal)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 50), (7, 50), (50, 7), (65, 64)])
+def test_other_number_of_keys(queries: int, keys: int) -> None:
+    q, k, v, dout = randoms((2, 3, queries, 8), (2, 3, keys, 8), (2, 3, keys, 8), (2, 3, queries, 8))
+    compare([q, k, v], [dout, *randoms((2, 3, queries))], 1e-9, causal=False)
+
+
+def test_strides_do_not_matter() -> None:
+    """Heads split off a (B, T, H dh) projection are transposed views; sums send back expanded gradients."""
+    inputs, weights = case(2, 3, 70)
+    views = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in inputs]
+    views[2] = views[2].mT.contiguous().mT
+    fast = outs_and_grads(partial(attention_lse, scale=SCALE), views, weights)
+    assert_near(fast, outs_and_grads(partial(attention_lse_naive, scale=SCALE), inputs, weights), 1e-9)
+    compare(inputs, [torch.ones((), dtype=w.dtype).expand(w.shape) for w in weights], 1e-9)
+
+
+def test_expanded_tensors() -> None:
+    """One key for all heads, and a gradient that is one number for all entries, have strides of 0."""
+    (q, k, v), _ = case(2, 3, 70)
+    leaves = [q.requires_grad_(), k[:, :1].clone().requires_grad_(), v[:1].clone().requires_grad_()]
+    grads = []
+    for attend in (attention_lse, attention_lse_naive):
+        out, _ = attend(leaves[0], leaves[1].expand(q.shape), leaves[2].expand(q.shape), scale=SCALE)
+        grads.append(torch.autograd.grad(out.sum(), leaves))
+    assert_near(grads[0], grads[1], 1e-9)
+
+
+def some_rows(tokens: int) -> Tensor:
+    return (torch.arange(tokens) % 3 == 0).unsqueeze(-1)
+
+
+# name -> (dout, dlse) from random ones: everything a row of the backward pass can meet
+ROWS: dict[str, Callable[[Tensor, Tensor], list[Tensor]]] = {
+    "both": lambda dout, dlse: [dout, dlse],
+    "only out": lambda dout, dlse: [dout, 0 * dlse],
+    "only lse": lambda dout, dlse: [0 * dout, dlse],
+    "none": lambda dout, dlse: [0 * dout, 0 * dlse],
+    "some rows without dout": lambda dout, dlse: [dout * some_rows(dout.size(2)), dlse],
+    "some rows without either": lambda dout, dlse: [dout * (m := some_rows(dout.size(2))), dlse * m.squeeze(-1)],
+    "tiny dout": lambda dout, dlse: [1e-30 * dout, dlse],
+    "tiny dlse": lambda dout, dlse: [dout, 1e-30 * dlse],
+    "both tiny": lambda dout, dlse: [1e-12 * dout, 1e-12 * dlse],
+    "no dout, tiny dlse": lambda dout, dlse: [0 * dout, 1e-10 * dlse],
+    "no dout, huge dlse": lambda dout, dlse: [0 * dout, 1e12 * dlse],
+    "one entry of dout": lambda dout, dlse: [torch.cat((0 * dout[..., 1:], dout[..., :1]), -1), dlse],
+    "rows of all sizes": lambda dout, dlse: [
+        dout * 10.0 ** torch.linspace(-45, 1, dout.size(2), dtype=dout.dtype).unsqueeze(-1),
+        dlse * 10.0 ** torch.linspace(2, -8, dout.size(2), dtype=dlse.dtype),
+    ],
+}
+
+
+@pytest.mark.parametrize("dtype", PRECISE)
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("rows", ROWS)
+def test_every_kind_of_row(rows: str, causal: bool, dtype: torch.dtype) -> None:
+    inputs, weights = case(2, 3, 65, dtype=dtype)
+    compare(inputs, ROWS[rows](*weights), TOLERANCE[dtype], causal)
+
+
+def test_rows_are_exact_one_by_one() -> None:
+    """Each row of dq, in units of its own size: no row may hide behind larger ones."""
+    inputs, (dout, dlse) = case(1, 2, 65, dtype=torch.float32)
+    weights = [dout * 10.0 ** torch.linspace(-29, 1, 65).unsqueeze(-1), dlse * 10.0 ** torch.linspace(1, -8, 65)]
+    dq = outs_and_grads(partial(attention_lse, scale=SCALE), inputs, weights)[2].double()
+    doubles = [[t.double() for t in ts] for ts in (inputs, weights)]
+    truth = outs_and_grads(partial(attention_lse_naive, scale=SCALE), *doubles)[2]
+    assert ((dq - truth).norm(dim=-1) <= 1e-5 * truth.norm(dim=-1)).all()
+
+
+def test_unused_outputs() -> None:
+    """An output that nothing uses sends no gradient at all, and v has none where only lse is used."""
+    inputs, (dout, dlse) = case(2, 3, 40)
+    for name, weights in {"out": [dout, 0 * dlse], "lse": [0 * dout, dlse]}.items():
+        leaves = [t.clone().requires_grad_() for t in inputs]
+        result = attention_lse(*leaves, scale=SCALE)
+        used, weight = (result[0], dout) if name == "out" else (result[1], dlse)
+        grads = torch.autograd.grad(used, leaves, weight, allow_unused=True, materialize_grads=True)
+        assert_near(grads, outs_and_grads(partial(attention_lse_naive, scale=SCALE), inputs, weights)[2:], 1e-9)
+        if name == "lse":
+            assert not grads[2].any()
+
+
+def test_gradcheck() -> None:
+    inputs = [t.requires_grad_() for t in case(1, 2, 5, dh=3)[0]]
+    assert torch.autograd.gradcheck(partial(attention_lse, scale=SCALE), inputs)
+
+
+def test_no_second_derivative_in_silence() -> None:
+    inputs = [t.requires_grad_() for t in case(1, 1, 4)[0]]
+    out, lse = attention_lse(*inputs, scale=SCALE)
+    (dq,) = torch.autograd.grad(out.square().sum() + lse.sum(), inputs[:1], create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        dq.sum().backward()
+
+
+@pytest.mark.parametrize("dtype", PRECISE)
+def test_large_scores(dtype: torch.dtype) -> None:
+    (q, k, v), weights = case(2, 2, 65, dtype=dtype)
+    scores = (q @ k.mT).abs().max().item()
+    attend = partial(attention_lse, scale=1e3 / scores)
+    result = outs_and_grads(attend, [q, k, v], weights)
+    naive = outs_and_grads(partial(attention_lse_naive, scale=1e3 / scores), [q, k, v], weights)
+    assert result[1].abs().max() > 500
+    assert_near(result, naive, 1e-9 if dtype == torch.float64 else 3e-3)  # float32 knows a score of 1e3 to 6e-5
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_memory_is_linear(causal: bool) -> None:
+    inputs, weights = case(2, 2, 512, dtype=torch.float32)
+    with watch_sizes() as watch:
+        outs_and_grads(partial(attention_lse, scale=SCALE, causal=causal), inputs, weights)
+    assert 0 < watch.largest <= 2 * 2 * 512 * 8
+    with watch_sizes() as watch:
+        outs_and_grads(partial(attention_lse_naive, scale=SCALE, causal=causal), inputs, weights)
+    assert watch.largest == 2 * 2 * 512 * 512  # the watch does see a T x T tensor where there is one
+
+
+def test_causality_is_exact() -> None:
+    (q, k, v), _ = case(1, 2, 70, dtype=torch.float32)
+    out, lse = attention_lse(q, k, v, scale=SCALE)
+    for t in (q, k, v):
+        t[:, :, 40:] += 1.0
+    edited, edited_lse = attention_lse(q, k, v, scale=SCALE)
+    assert torch.equal(out[:, :, :40], edited[:, :, :40])
+    assert torch.equal(lse[:, :, :40], edited_lse[:, :, :40])
+
+
+def test_mixed_dtypes_of_autocast() -> None:
+    (q, k, v), _ = case(1, 2, 20, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out, lse = attention_lse(q.bfloat16(), k, v.double(), scale=SCALE)
+        naive = attention_lse_naive(q, k, v, scale=SCALE)
+    assert (out.dtype, lse.dtype) == (torch.bfloat16, torch.float32)
+    assert naive[0].dtype == torch.float32
+    assert_near([out, lse], naive, 2e-2)
+
+
+def test_autocast_changes_nothing() -> None:
+    inputs, weights = case(1, 2, 20, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        fast = outs_and_grads(partial(attention_lse, scale=SCALE), inputs, weights)
+    assert_near(fast, outs_and_grads(partial(attention_lse_naive, scale=SCALE), inputs, weights), 1e-5)
+
+
+# ---------------------------------------------------------------------------------------- merged and cached
+
+
+@pytest.mark.parametrize("dtype", PRECISE)
+@pytest.mark.parametrize("cut", [1, 2, 31, 63, 64, 99])
+def test_merge_of_two_key_sets(cut: int, dtype: torch.dtype) -> None:
+    inputs, weights = case(2, 3, 100, dtype=dtype)
+
+    def merged(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        parts = [
+            attention_lse(q, k[:, :, part], v[:, :, part], scale=SCALE, causal=False)
+            for part in (slice(cut), slice(cut, None))
+        ]
+        return merge_attention(*parts[0], *parts[1])
+
+    whole = outs_and_grads(partial(attention_lse_naive, scale=SCALE, causal=False), inputs, weights)
+    assert_near(outs_and_grads(merged, inputs, weights), whole, TOLERANCE[dtype])
+
+
+def test_merge_is_stable() -> None:
+    out_a, out_b = randoms((1, 1, 3, 4), (1, 1, 3, 4), dtype=torch.float32)
+    lse_a = torch.tensor([[[1e4, -1e4, float("-inf")]]])
+    out, lse = merge_attention(out_a, lse_a, out_b, torch.zeros(1, 1, 3))
+    assert torch.equal(lse, torch.tensor([[[1e4, 0.0, 0.0]]]))
+    assert torch.equal(out, torch.cat((out_a[:, :, :1], out_b[:, :, 1:]), 2))
+
+
+@pytest.mark.parametrize("dtype", PRECISE)
+@pytest.mark.parametrize("new", [1, 2, 13, 64, 99, 100])
+def test_cached_is_the_last_rows(new: int, dtype: torch.dtype) -> None:
+    (q, k, v), (dout, dlse) = case(2, 3, 100, dtype=dtype)
+    inputs, weights = [q[:, :, -new:], k, v], [dout[:, :, -new:], dlse[:, :, -new:]]
+
+    def rows(last: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
+        q_all = torch.cat((q[:, :, : 100 - new], last), 2)
+        return [t[:, :, -new:] for t in attention_lse_naive(q_all, k, v, scale=SCALE)]
+
+    cached = outs_and_grads(partial(cached_attention_lse, scale=SCALE), inputs, weights)
+    assert_near(cached, outs_and_grads(rows, inputs, weights), TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("chunks", [[1] * 30, [30], [7, 1, 1, 13, 8], [29, 1]])
+def test_cache_in_any_chunking(chunks: list[int]) -> None:
+    (q, k, v), _ = case(2, 2, 30)
+    full = attention_lse(q, k, v, scale=SCALE)
+    end, parts = 0, []
+    for size in chunks:
+        start, end = end, end + size
+        parts.append(cached_attention_lse(q[:, :, start:end], k[:, :, :end], v[:, :, :end], scale=SCALE))
+    assert_near([torch.cat(ts, 2) for ts in zip(*parts, strict=True)], full, 1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_torch_compile() -> None:
+    inputs, weights = case(2, 3, 70, dtype=torch.float32)
+
+    def f(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        out, lse = attention_lse(1.5 * q, k, v, scale=SCALE)
+        return out.sin(), lse.cos()
+
+    torch.compiler.reset()
+    assert_near(outs_and_grads(torch.compile(f), inputs, weights), outs_and_grads(f, inputs, weights), 1e-4)
+
+
+# ---------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize("attend", [attention_lse, attention_lse_naive, cached_attention_lse])
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ([(2, 5, 4), (2, 5, 4), (2, 5, 4)], r"\(B, H, T, dh\)"),
+        ([(1, 2, 5, 4), (1, 2, 5, 4), (1, 2, 5, 3)], "k and v of one shape"),
+        ([(1, 2, 5, 4), (1, 2, 6, 4), (1, 2, 5, 4)], "k and v of one shape"),
+        ([(1, 2, 5, 4), (1, 3, 5, 4), (1, 3, 5, 4)], "all but length"),
+        ([(1, 2, 5, 3), (1, 2, 5, 4), (1, 2, 5, 4)], "all but length"),
+        ([(1, 2, 0, 4), (1, 2, 0, 4), (1, 2, 0, 4)], "at least one"),
+        ([(1, 2, 6, 4), (1, 2, 5, 4), (1, 2, 5, 4)], "keys"),
+    ],
+)
+def test_bad_shapes(attend: Callable[..., tuple[Tensor, Tensor]], shapes: list[tuple[int, ...]], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        attend(*randoms(*shapes), scale=1.0)
+
+
+def test_other_bad_input() -> None:
+    q = torch.ones(1, 1, 3, 4, dtype=torch.long)
+    with pytest.raises(InputError, match="floating-point"):
+        attention_lse(q, q, q, scale=1.0)
+    q, k = randoms((1, 1, 2, 4), (1, 1, 5, 4))
+    with pytest.raises(InputError, match="use cached_attention_lse"):
+        attention_lse(q, k, k, scale=1.0)
+    with pytest.raises(InputError, match="same queries"):
+        merge_attention(q, q[..., 0], k, k[..., 0])
