@@ -11,6 +11,10 @@ __version__ = "0.1.0"
 # public name -> module that defines it; a module named like its key is the public name itself
 _LAZY: dict[str, str] = {
     "flows": "sympformer.flows",
+    "ModelConfig": "sympformer.models",
+    "VARIANTS": "sympformer.models",
+    "build_model": "sympformer.models",
+    "variant": "sympformer.models",
 }
 
 __all__ = ["__version__", *sorted(_LAZY)]

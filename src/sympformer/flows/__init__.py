@@ -1,7 +1,7 @@
 """The paper's mathematics on particles: pure functions of tensors, float64-clean, torch only."""
 
 from sympformer.flows import elliptic
-from sympformer.flows.damping import Constant, LogLinear, Nesterov
+from sympformer.flows.damping import Constant, LogLinear, Nesterov, OneStep
 from sympformer.flows.integrators import ACCELERATED, INTEGRATORS, Integrator, Oracle, Step, get_integrator
 from sympformer.flows.simulate import Path, simulate
 from sympformer.flows.systems import (
@@ -27,6 +27,7 @@ __all__ = [
     "LinearAttention",
     "LogLinear",
     "Nesterov",
+    "OneStep",
     "Oracle",
     "Path",
     "Quadratic",

@@ -1,5 +1,7 @@
 """Checks of what callers hand in. Every failure is one sentence that names the argument."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -69,13 +71,18 @@ def same_shape(x: Tensor, y: Tensor) -> None:
 
 def positive(name: str, value: float | Tensor) -> None:
     """A number (or every entry of a tensor) is finite and above zero."""
-    t = torch.as_tensor(value)
-    if not bool((t > 0).all()) or not bool(torch.isfinite(t).all()):
+    if not _all_in(value, 0.0, strict=True):
         raise InputError(f"{name} must be positive and finite, got {value}")
 
 
 def not_negative(name: str, value: float | Tensor) -> None:
     """A number (or every entry of a tensor) is finite and not below zero."""
-    t = torch.as_tensor(value)
-    if not bool((t >= 0).all()) or not bool(torch.isfinite(t).all()):
+    if not _all_in(value, 0.0, strict=False):
         raise InputError(f"{name} must not be negative and must be finite, got {value}")
+
+
+def _all_in(value: float | Tensor, low: float, strict: bool) -> bool:
+    """Whether a number, or every entry of a tensor, is finite and above `low` (or equal to it, unless strict)."""
+    if isinstance(value, Tensor):
+        return bool(((value > low) if strict else (value >= low)).all() and torch.isfinite(value).all())
+    return math.isfinite(value) and (value > low if strict else value >= low)

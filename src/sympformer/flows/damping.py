@@ -9,6 +9,7 @@ r = 0 is constant damping, (r = 3, m = 0) is Nesterov's. Coefficients may be ten
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,6 +22,19 @@ Scalar = float | Tensor
 # exp(-CUT) is below the rounding of float64 relative to the integrals it is cut from
 CUT = 45.0
 NODES = 64
+
+
+class Damping(Protocol):
+    """What an integrator asks of a schedule."""
+
+    def alpha(self, t: Scalar) -> Scalar:
+        """The damping rate."""
+
+    def sigma(self, t: Scalar, h: Scalar) -> Scalar:
+        """What a free momentum keeps over the step."""
+
+    def weight(self, t: Scalar, h: Scalar) -> Scalar:
+        """What a constant force adds over the step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +83,29 @@ class LogLinear:
 
     def _time(self, t: Scalar) -> Tensor:
         return t if isinstance(t, Tensor) else torch.as_tensor(t, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class OneStep:
+    """A schedule at one step (t, h), evaluated once and kept as numbers: for a layer that takes the same step again."""
+
+    alpha_t: float
+    sigma_th: float
+    weight_th: float
+
+    @classmethod
+    def of(cls, damping: LogLinear, t: float, h: float) -> "OneStep":
+        """The factors of `damping` for the step from t to t + h."""
+        return cls(float(damping.alpha(t)), float(damping.sigma(t, h)), float(damping.weight(t, h)))
+
+    def alpha(self, t: Scalar) -> float:
+        return self.alpha_t
+
+    def sigma(self, t: Scalar, h: Scalar) -> float:
+        return self.sigma_th
+
+    def weight(self, t: Scalar, h: Scalar) -> float:
+        return self.weight_th
 
 
 def Constant(m: Scalar, t0: float = 0.0) -> LogLinear:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from sympformer.flows.damping import LogLinear, Scalar
+from sympformer.flows.damping import Damping, Scalar
 from sympformer.flows.systems.base import Field
 
 Oracle = Callable[[Tensor], Field]
@@ -31,7 +31,7 @@ class Step:
     t: Scalar
     h_x: Scalar
     h_y: Scalar
-    damping: LogLinear
+    damping: Damping
     factor: Scalar | None = None
 
 

@@ -1,0 +1,170 @@
+"""One layer = one time step. Three architectures, each written as its equations."""
+
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from sympformer.flows import LogLinear, OneStep, Step, get_integrator
+from sympformer.models.attention import ORACLES, ClassicalAttention
+from sympformer.models.cache import LayerCache, Visible
+from sympformer.models.config import ModelConfig
+from sympformer.models.layers import MLP, Norm, momentum_bound
+from sympformer.models.scalars import LearnedScalars, ScalarSpec
+
+
+class Carry(NamedTuple):
+    """What one layer hands to the next: positions, momenta, the MLP's own velocity, the clock, the history."""
+
+    x: Tensor  # (B, T, d)
+    y: Tensor  # (B, T, d)
+    v: Tensor  # (B, T, d), used by mlp_velocity "own" only
+    t: Tensor  # ()
+    history: Any
+
+
+def scalars_now(scalars: LearnedScalars, cache: LayerCache | None) -> SimpleNamespace:
+    """A layer's scalars: tensors that learn, or the numbers that a cache keeps when nothing learns."""
+    if cache is None or torch.is_grad_enabled():
+        return scalars()
+    if cache.scalars is None:
+        cache.scalars = scalars.numbers()
+    return cache.scalars
+
+
+class GPTBlock(nn.Module):
+    """x = x + h Attn(LN(x));  x = x + MLP(LN(x)).  h = 1 in GPT-2; the paper's linear baseline learns it."""
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        super().__init__()
+        self.norm_attention, self.attention = Norm(cfg.d_model), ClassicalAttention(cfg)
+        self.mlp = MLP(cfg) if cfg.mlp else None
+        self.unit_step = cfg.h_x == 1.0 and not cfg.learn_steps
+        step = {} if self.unit_step else {"h_x": ScalarSpec(cfg.h_x, "positive", cfg.learn_steps)}
+        self.scalars = LearnedScalars(step)
+
+    def forward(self, carry: Carry, k: int, visible: Visible, cache: LayerCache | None) -> Carry:
+        update = self.attention(self.norm_attention(carry.x), visible, cache)
+        x = carry.x + (update if self.unit_step else scalars_now(self.scalars, cache).h_x * update)
+        if self.mlp is not None:
+            x = x + self.mlp(x)
+        return carry._replace(x=x)
+
+
+class YuriiBlock(nn.Module):
+    """Nesterov's step in Euclidean space, attention then MLP (Lie-Trotter):
+
+    y = LN_v(beta y + gamma Attn(LN(x + mu y)));  x = x + y        and the same with the MLP
+
+    with one LN_v for both halves and scalars of their own for each.
+    """
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        super().__init__()
+        self.norm_attention, self.attention = Norm(cfg.d_model), ClassicalAttention(cfg)
+        self.mlp = MLP(cfg) if cfg.mlp else None
+        self.bound = momentum_bound(cfg)
+        halves = ("attention", "mlp") if cfg.mlp else ("attention",)
+        self.scalars = LearnedScalars(
+            {
+                f"{name}_{half}": spec
+                for half in halves
+                for name, spec in (
+                    ("mu", ScalarSpec(cfg.mu, "fraction")),
+                    ("beta", ScalarSpec(cfg.beta, "fraction")),
+                    ("gamma", ScalarSpec(cfg.gamma, "positive")),
+                )
+            }
+        )
+
+    def forward(self, carry: Carry, k: int, visible: Visible, cache: LayerCache | None) -> Carry:
+        s, x, y = scalars_now(self.scalars, cache), carry.x, carry.y
+        update = self.attention(self.norm_attention(x + s.mu_attention * y), visible, cache)
+        y = self.bound(s.beta_attention * y + s.gamma_attention * update)
+        x = x + y
+        if self.mlp is not None:
+            update = self.mlp(x + s.mu_mlp * y)
+            y = self.bound(s.beta_mlp * y + s.gamma_mlp * update)
+            x = x + y
+        return carry._replace(x=x, y=y)
+
+
+class SympBlock(nn.Module):
+    """A step of the damped Hamiltonian system, then an inertial MLP step (the paper's Algorithm 1):
+
+    F, G = oracle(LN(x + mu y), y);   x, y = integrator step;   y = LN_y(y)
+    d = MLP(LN(x + m y));   y = LN_v(beta y + gamma d);   x = x + y
+    """
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        super().__init__()
+        self.norm_attention, self.oracle = Norm(cfg.d_model), ORACLES[cfg.attention](cfg)
+        self.integrator = get_integrator(cfg.integrator)
+        self.bound_attention = momentum_bound(cfg)
+        self.mlp = MLP(cfg) if cfg.mlp else None
+        self.bound_mlp = momentum_bound(cfg) if cfg.mlp else None
+        self.mlp_velocity, self.look_ahead = cfg.mlp_velocity, cfg.look_ahead
+        self.t0 = cfg.t0
+        self.scalars = LearnedScalars(symp_scalars(cfg))
+
+    def forward(self, carry: Carry, k: int, visible: Visible, cache: LayerCache | None) -> Carry:
+        s, x, y = scalars_now(self.scalars, cache), carry.x, carry.y
+        field = self.oracle.at(self.norm_attention(x + s.mu * y if self.look_ahead else x), visible, cache)
+        step = Step(k, carry.t, s.h_x, s.h_y, self.damping(s, carry.t, cache), getattr(s, "factor", None))
+        x_half, y, history = self.integrator.step(lambda _: field, x, y, step, carry.history)
+        y = self.bound_attention(y)
+        carry = Carry(x_half, y, carry.v, carry.t + s.h_x, history)
+        return self.mlp_step(carry, (x_half - x) / s.h_x if self.mlp_velocity == "attention" else None, s)
+
+    def mlp_step(self, carry: Carry, moved: Tensor | None, s: SimpleNamespace) -> Carry:
+        """The inertial MLP step on the velocity that cfg.mlp_velocity names."""
+        if self.mlp is None or self.bound_mlp is None:
+            return carry
+        velocity = moved if moved is not None else carry.v if self.mlp_velocity == "own" else carry.y
+        update = self.mlp(carry.x + s.mlp_look_ahead * velocity)
+        velocity = self.bound_mlp(s.beta * velocity + s.gamma * update)
+        carry = carry._replace(x=carry.x + velocity)
+        if self.mlp_velocity == "momentum":
+            return carry._replace(y=velocity)
+        return carry._replace(v=velocity) if self.mlp_velocity == "own" else carry
+
+    def damping(self, s: SimpleNamespace, t: Tensor, cache: LayerCache | None) -> LogLinear | OneStep:
+        """The layer's damping from its scalars (plain_euler has none), or what a cache keeps of it."""
+        learning = cache is None or torch.is_grad_enabled()
+        if cache is not None and cache.damping is not None and not learning:
+            return cache.damping
+        schedule = LogLinear(getattr(s, "c_log", 0.0), getattr(s, "c_lin", 0.0), self.t0)
+        if cache is None or learning:
+            return schedule
+        cache.damping = OneStep.of(schedule, float(t), s.h_y)
+        return cache.damping
+
+
+def symp_scalars(cfg: ModelConfig) -> dict[str, ScalarSpec]:
+    """The scalars that a layer of this config uses, and no others."""
+    specs = {
+        "h_x": ScalarSpec(cfg.h_x, "positive", cfg.learn_steps),
+        "h_y": ScalarSpec(cfg.h_y, "positive", cfg.learn_steps),
+    }
+    if cfg.integrator == "plain_euler":
+        specs["factor"] = ScalarSpec(cfg.factor, "fraction")
+    else:
+        if cfg.damping != "constant":
+            specs["c_log"] = ScalarSpec(cfg.c_log, "positive", cfg.learn_damping)
+        if cfg.damping != "nesterov":
+            specs["c_lin"] = ScalarSpec(cfg.c_lin, "positive", cfg.learn_damping)
+    if cfg.look_ahead:
+        specs["mu"] = ScalarSpec(cfg.mu, "fraction")
+    if cfg.mlp:
+        specs["mlp_look_ahead"] = ScalarSpec(cfg.mlp_look_ahead, "fraction")
+        specs["beta"] = ScalarSpec(cfg.beta, "fraction")
+        specs["gamma"] = ScalarSpec(cfg.gamma, "positive")
+    return specs
+
+
+BLOCKS: dict[str, type[GPTBlock] | type[YuriiBlock] | type[SympBlock]] = {
+    "gpt": GPTBlock,
+    "yuriiformer": YuriiBlock,
+    "sympformer": SympBlock,
+}

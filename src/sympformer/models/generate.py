@@ -1,0 +1,182 @@
+"""Continue texts token by token, with the cache, for prompts of different lengths at once."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from sympformer.errors import InputError
+
+if TYPE_CHECKING:
+    from sympformer.models.cache import Cache
+    from sympformer.models.model import LanguageModel
+
+Prompt = Tensor | Sequence[Tensor] | Sequence[Sequence[int]]
+
+
+@torch.no_grad()
+def generate(
+    model: "LanguageModel",
+    idx: Prompt,
+    max_new_tokens: int = 100,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+    stop_tokens: tuple[int, ...] = (),
+    use_cache: bool = True,
+) -> Tensor | list[Tensor]:
+    """Continue every prompt by up to `max_new_tokens`.
+
+    idx: (B, T) ids, or a sequence of prompts of different lengths. The result has the same form: a (B, T + new) tensor,
+    rows that stopped early filled with the stop token, or a list of 1-D tensors without filling.
+    temperature: 0 takes the most likely token. top_k: only the k most likely. top_p: only the smallest set of likely
+    tokens that holds the share p. seed: the same seed gives the same text. stop_tokens: a text ends after any of these.
+    use_cache: False recomputes the whole context for every token (slow; the cache is tested against it).
+
+    Longer than block_size: an InputError, or with cfg.overflow = "slide" the older half of the context is dropped and
+    the rest recomputed.
+    """
+    prompts, ragged = _prompts(model, idx)
+    _check_options(model, prompts, max_new_tokens, temperature, top_k, top_p)
+    was_training = model.training
+    model.eval()
+    try:
+        texts = _continue(
+            _Context(model, use_cache),
+            prompts,
+            max_new_tokens,
+            _Sampler(temperature, top_k, top_p, seed, prompts[0].device),
+            frozenset(stop_tokens),
+        )
+    finally:
+        model.train(was_training)
+    if ragged:
+        return texts
+    width = max(len(text) for text in texts)
+    fill = stop_tokens[0] if stop_tokens else 0
+    return torch.stack([torch.nn.functional.pad(text, (0, width - len(text)), value=fill) for text in texts])
+
+
+class _Context:
+    """Feeds tokens to the model and keeps what it must remember."""
+
+    def __init__(self, model: "LanguageModel", use_cache: bool) -> None:
+        self.model, self.use_cache = model, use_cache
+        self.cache: Cache | None = None
+        self.seen: Tensor | None = None  # (B, t) the context window
+
+    def feed(self, ids: Tensor) -> Tensor:
+        """Take in (B, T) ids; return the logits after the last one, (B, V)."""
+        room = self.model.cfg.block_size
+        self.seen = ids if self.seen is None else torch.cat((self.seen, ids), 1)
+        if self.seen.shape[1] > room:  # only with overflow = "slide": checked before the start
+            self.seen = self.seen[:, -max(room // 2, 1) :]
+            ids, self.cache = self.seen, None
+        if not self.use_cache:
+            return self._logits(self.model.hidden(self.seen))
+        if self.cache is None:
+            self.cache = self.model.new_cache(ids.shape[0])
+        return self._logits(self.model.hidden(ids, self.cache))
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        return torch.nn.functional.linear(hidden[:, -1], self.model.head_weight)
+
+
+class _Sampler:
+    """Draws one token a row from logits."""
+
+    def __init__(
+        self, temperature: float, top_k: int | None, top_p: float | None, seed: int | None, device: torch.device
+    ) -> None:
+        self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
+        self.generator = None if seed is None else torch.Generator(device=device).manual_seed(seed)
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """(B, V) -> (B,)."""
+        if self.temperature == 0:
+            return logits.argmax(-1)
+        logits = logits.float() / self.temperature
+        if self.top_k is not None and self.top_k < logits.shape[-1]:
+            least = logits.topk(self.top_k, -1).values[:, -1:]
+            logits = logits.masked_fill(logits < least, -torch.inf)
+        if self.top_p is not None and self.top_p < 1:
+            logits = _keep_top_p(logits, self.top_p)
+        return torch.multinomial(logits.softmax(-1), 1, generator=self.generator).squeeze(-1)
+
+
+def _keep_top_p(logits: Tensor, p: float) -> Tensor:
+    """Hide all but the smallest set of most likely tokens whose probabilities reach p."""
+    ordered, order = logits.sort(-1, descending=True)
+    probabilities = ordered.softmax(-1)
+    before = probabilities.cumsum(-1) - probabilities  # mass of the likelier tokens
+    return logits.masked_fill((before >= p).scatter(-1, order, before >= p), -torch.inf)
+
+
+def _continue(
+    context: _Context, prompts: list[Tensor], max_new: int, draw: _Sampler, stops: frozenset[int]
+) -> list[Tensor]:
+    """All rows advance together from the shortest prompt on; a row still inside its prompt takes the prompt's token."""
+    lengths = [len(prompt) for prompt in prompts]
+    shortest, end = min(lengths), max(lengths) + max_new
+    rows = [prompt.tolist() for prompt in prompts]
+    done = [max_new == 0] * len(rows)
+    ids = torch.stack([prompt[:shortest] for prompt in prompts])
+    for place in range(shortest, end):
+        if all(done):
+            break
+        drawn = draw(context.feed(ids)).tolist()
+        for i, row in enumerate(rows):
+            if place >= lengths[i] and not done[i]:
+                row.append(drawn[i])
+                done[i] = drawn[i] in stops or len(row) == lengths[i] + max_new
+        # a finished row is fed its last token; nothing reads what follows
+        ids = ids.new_tensor([[row[place] if place < len(row) else row[-1]] for row in rows])
+    return [prompts[0].new_tensor(row) for row in rows]
+
+
+def _prompts(model: "LanguageModel", idx: Prompt) -> tuple[list[Tensor], bool]:
+    """The prompts as 1-D tensors on the model's device, and whether they came as a sequence."""
+    device = model.tokens.weight.device
+    if isinstance(idx, Tensor):
+        if idx.ndim != 2 or idx.shape[0] < 1:
+            raise InputError(f"prompts must have shape (batch, tokens) or be a list of 1-D ids, got {tuple(idx.shape)}")
+        return list(idx.to(device).unbind()), False
+    prompts = [torch.as_tensor(prompt, dtype=torch.long, device=device) for prompt in idx]
+    if not prompts or any(prompt.ndim != 1 for prompt in prompts):
+        raise InputError("prompts must be at least one sequence of token ids, each 1-D")
+    return prompts, True
+
+
+def _check_options(
+    model: "LanguageModel",
+    prompts: list[Tensor],
+    max_new: int,
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+) -> None:
+    for i, prompt in enumerate(prompts):
+        if len(prompt) == 0:
+            raise InputError(f"prompt {i} is empty; give at least one token, such as the end-of-text token")
+        low, high = int(prompt.min()), int(prompt.max())
+        if low < 0 or high >= model.cfg.vocab_size:
+            raise InputError(
+                f"prompt {i} holds token id {low if low < 0 else high}; the vocabulary has {model.cfg.vocab_size}"
+            )
+    if max_new < 0:
+        raise InputError(f"max_new_tokens must not be negative, got {max_new}")
+    if temperature < 0:
+        raise InputError(f"temperature must not be negative, got {temperature}")
+    if top_k is not None and top_k < 1:
+        raise InputError(f"top_k must be at least 1, got {top_k}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise InputError(f"top_p must lie in (0, 1], got {top_p}")
+    # the last token drawn is never fed back
+    longest = max(len(prompt) for prompt in prompts) + max(max_new - 1, 0)
+    if longest > model.cfg.block_size and model.cfg.overflow == "error":
+        raise InputError(
+            f"prompt and new tokens need {longest} places, block_size is {model.cfg.block_size}:"
+            " ask for fewer tokens or set overflow = 'slide'"
+        )

@@ -1,0 +1,73 @@
+"""Learned scalars: step sizes, damping, momentum factors, each kept in its domain by a smooth map."""
+
+import math
+from types import SimpleNamespace
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+Domain = Literal["positive", "fraction"]
+
+
+class ScalarSpec(NamedTuple):
+    """A scalar's starting value, its domain ((0, inf) through softplus, (0, 1) through sigmoid), whether it learns."""
+
+    start: float
+    domain: Domain
+    learn: bool = True
+
+    def raw(self) -> float:
+        """The unconstrained number that maps to the start."""
+        if self.domain == "positive":
+            return self.start + math.log(-math.expm1(-self.start))  # inverse of softplus, no overflow
+        return math.log(self.start / (1 - self.start))
+
+
+class LearnedScalars(nn.Module):
+    """The scalars of one layer. Calling it gives them by name; fixed ones are plain numbers.
+
+    All learned raw values of a domain live in one vector, so that a layer pays for two small maps, not for ten.
+    """
+
+    group = "scalar"
+    positive: nn.Parameter | None
+    fraction: nn.Parameter | None
+
+    def __init__(self, specs: dict[str, ScalarSpec]) -> None:
+        super().__init__()
+        self.specs = specs
+        self.names: dict[Domain, list[str]] = {"positive": [], "fraction": []}
+        for name, spec in specs.items():
+            if spec.learn:
+                self.names[spec.domain].append(name)
+        for domain, names in self.names.items():
+            self.register_parameter(domain, nn.Parameter(torch.empty(len(names))) if names else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Back to the starts."""
+        for domain, names in self.names.items():
+            if names:
+                raw = self.get_parameter(domain)
+                with torch.no_grad():
+                    raw.copy_(torch.tensor([self.specs[name].raw() for name in names]))
+
+    def forward(self) -> SimpleNamespace:
+        """name -> 0-dimensional tensor (learned) or float (fixed)."""
+        values: dict[str, Tensor | float] = {n: s.start for n, s in self.specs.items() if not s.learn}
+        if self.positive is not None:
+            values |= zip(self.names["positive"], nn.functional.softplus(self.positive).unbind(), strict=True)
+        if self.fraction is not None:
+            values |= zip(self.names["fraction"], self.fraction.sigmoid().unbind(), strict=True)
+        return SimpleNamespace(**values)
+
+    def numbers(self) -> SimpleNamespace:
+        """name -> float, for use without gradients."""
+        return SimpleNamespace(**self.report())
+
+    @torch.no_grad()
+    def report(self) -> dict[str, float]:
+        """Present values as numbers, in the order of the specs."""
+        values = vars(self())
+        return {name: float(values[name]) for name in self.specs}

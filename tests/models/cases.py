@@ -1,0 +1,64 @@
+"""The table every model test draws from: all variants in both presets, small, on perturbed weights."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import sympformer as sf
+from sympformer.models import PRESETS, VARIANTS, LanguageModel, perturb_
+
+SIZE: dict[str, Any] = {"n_layer": 3, "n_head": 2, "d_model": 16, "block_size": 24, "vocab_size": 50}
+
+every_model = pytest.mark.parametrize(("name", "preset"), [(name, preset) for preset in PRESETS for name in VARIANTS])
+
+# config choices beyond the presets, each on a variant that has it; they join every property test
+CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
+    "form-paper": ("softmax-exp-euler", {"form": "paper"}),
+    "heads-multi-softmax": ("softmax-exp-euler", {"heads": "multi"}),
+    "heads-multi-paper": ("softmax-exp-euler", {"heads": "multi", "form": "paper"}),
+    "heads-multi-linear": ("linear-exp-euler", {"heads": "multi"}),
+    "value-tied-softmax": ("softmax-exp-euler", {"value": "tied"}),
+    "value-tied-paper": ("softmax-exp-euler", {"value": "tied", "form": "paper"}),
+    "value-tied-linear": ("linear-exp-euler", {"value": "tied", "heads": "multi"}),
+    "mobility-spd": ("softmax-plain-euler", {"mobility": "spd"}),
+    "mobility-derived": ("softmax-plain-euler", {"mobility": "derived", "value": "tied"}),
+    "symplectic-euler": ("softmax-exp-euler", {"integrator": "symplectic_euler"}),
+    "damping-nesterov": ("softmax-exp-euler", {"damping": "nesterov"}),
+    "damping-constant": ("softmax-exp-euler", {"damping": "constant", "c_lin": 0.5}),
+    "damping-fixed": ("softmax-etd-ab2", {"learn_damping": False}),
+    "steps-fixed": ("softmax-ab2", {"learn_steps": False}),
+    "look-ahead-off": ("softmax-exp-euler", {"look_ahead": False}),
+    "look-ahead-on": ("linear-presymp-euler", {"look_ahead": True, "mu": 0.3}),
+    "mlp-velocity-attention": ("softmax-exp-euler", {"mlp_velocity": "attention"}),
+    "mlp-velocity-own": ("softmax-exp-euler", {"mlp_velocity": "own"}),
+    "bound-cap": ("softmax-exp-euler", {"momentum_bound": "cap", "momentum_cap": 0.5}),
+    "bound-none": ("softmax-exp-euler", {"momentum_bound": "none"}),
+    "yurii-bound-cap": ("softmax-yuriiformer", {"momentum_bound": "cap"}),
+    "start-embedded": ("softmax-exp-euler", {"start_momentum": "embedded"}),
+    "yurii-start-embedded": ("softmax-yuriiformer", {"start_momentum": "embedded"}),
+    "no-mlp": ("softmax-exp-euler", {"mlp": False}),
+    "gpt-no-mlp": ("softmax-baseline", {"mlp": False}),
+    "yurii-no-mlp": ("linear-yuriiformer", {"mlp": False}),
+    "shared": ("softmax-etd-ab2", {"share_layers": True}),
+    "untied-head": ("softmax-exp-euler", {"tie_head": False}),
+    "dropout": ("softmax-exp-euler", {"dropout": 0.1}),
+    "gpt-dropout": ("softmax-baseline", {"dropout": 0.1}),
+}
+every_choice = pytest.mark.parametrize("choice", CHOICES)
+
+
+def make(name: str, preset: str = "tuned", dtype: torch.dtype = torch.float64, **overrides: Any) -> LanguageModel:
+    """A small model of the variant with perturbed weights, in eval mode."""
+    model = sf.build_model(sf.variant(name, preset=preset, **(SIZE | overrides)), seed=1)
+    return perturb_(model).to(dtype).eval()  # type: ignore[return-value]
+
+
+def make_choice(choice: str, dtype: torch.dtype = torch.float64) -> LanguageModel:
+    name, overrides = CHOICES[choice]
+    return make(name, dtype=dtype, **overrides)
+
+
+def tokens(batch: int = 2, T: int = SIZE["block_size"], seed: int = 3, vocab: int = SIZE["vocab_size"]) -> Tensor:
+    return torch.randint(vocab, (batch, T), generator=torch.Generator().manual_seed(seed))

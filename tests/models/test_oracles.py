@@ -1,0 +1,222 @@
+"""The models' oracles against the slow systems of `flows`, and the blocks against their equations written out."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import sympformer as sf
+from sympformer import flows
+from sympformer.models.attention import LinearOracle, SoftmaxOracle
+from sympformer.models.cache import Visible
+from sympformer.models.layers import perturb_
+from tests.models.cases import SIZE, make, tokens
+
+D = SIZE["d_model"]
+
+
+def visible(T: int, causal: bool) -> Visible:
+    return Visible.make(causal, 0, T, torch.device("cpu"), torch.float64)
+
+
+def oracle(name: str, **overrides: Any) -> Any:
+    cfg = sf.variant(name, **(SIZE | overrides))
+    kind = SoftmaxOracle if cfg.attention == "softmax" else LinearOracle
+    return perturb_(kind(cfg), seed=4).double()
+
+
+def state(T: int = 9) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    x, y = torch.randn(2, 2, T, D, generator=generator, dtype=torch.float64)
+    return x, y / 2
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("form", ["own", "paper"])
+def test_softmax_oracle_with_tied_values_is_the_flow(form: str, causal: bool) -> None:
+    """Tied values and a positive definite B: the layer's oracle is the system of the paper, values and gradients."""
+    fast = oracle("softmax-exp-euler", form=form, value="tied", mobility="spd")
+    slow = flows.SoftmaxAttention(fast._tied_matrix().detach(), fast.mobility(None).detach(), causal=causal, form=form)  # type: ignore[arg-type]
+    x, y = state()
+    x.requires_grad_(), y.requires_grad_()
+    got, want = fast.at(x, visible(9, causal)).both(y), slow.at(x).both(y)
+    torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        fast.at(x, visible(9, causal)).first_order(), slow.gradient_flow(x), rtol=1e-10, atol=1e-12
+    )
+    weights = torch.randn(2, 2, 9, D, dtype=torch.float64)
+    grads = [
+        torch.autograd.grad(sum((w * part).sum() for w, part in zip(weights, fields, strict=True)), (x, y))
+        for fields in (got, want)
+    ]
+    torch.testing.assert_close(grads[0], grads[1], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_linear_oracle_with_tied_values_is_the_flow(causal: bool) -> None:
+    """With W_Q = W_K the kernel is symmetric and the layer's oracle is the linear system."""
+    fast = oracle("linear-exp-euler", value="tied")
+    with torch.no_grad():
+        W = torch.eye(D, dtype=torch.float64) + 0.1 * fast.qk.weight[:D]
+        fast.qk.weight.copy_(torch.cat((W, W)))
+        fast.potential.weight.copy_(fast.potential.weight + fast.potential.weight.mT)
+    A = fast.scale * W.mT @ W
+    slow = flows.LinearAttention(A, fast.potential.weight.detach(), causal=causal)
+    x, y = state()
+    fast_y = y @ torch.eye(D, dtype=torch.float64)
+    got, want = fast.at(x, visible(9, causal)).both(fast_y), slow.at(x).both(y)
+    torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        fast.at(x, visible(9, causal)).first_order(), slow.gradient_flow(x), rtol=1e-10, atol=1e-12
+    )
+
+
+def test_averaged_heads_average_the_scores() -> None:
+    """One kernel of width d equals the mean over heads of the scaled score matrices, before the exponential."""
+    fast = oracle("softmax-exp-euler", n_head=4)
+    x, y = state()
+    q, k, v = fast.qkv(x).chunk(3, -1)
+    per_head = [a @ b.mT / math.sqrt(D / 4) for a, b in zip(q.chunk(4, -1), k.chunk(4, -1), strict=True)]
+    scores = torch.stack(per_head).mean(0)
+    z = scores.exp().tril().sum(-1, keepdim=True) / visible(9, True).n
+    By = y @ fast.mobility(None).mT
+    rho = (y * By).sum(-1, keepdim=True) / z**2
+    force = (rho / 2 + 1) * (scores.exp().tril() @ v) / visible(9, True).n
+    got = fast.at(x, visible(9, True)).both(y)
+    torch.testing.assert_close(got, (By / z, force), rtol=1e-10, atol=1e-12)
+
+
+def test_multi_head_is_one_flow_per_head() -> None:
+    fast = oracle("softmax-exp-euler", n_head=2, heads="multi", form="paper")
+    x, y = state()
+    q, k, v = (part.chunk(2, -1) for part in fast.qkv(x).chunk(3, -1))
+    By = (y @ fast.mobility(None).mT).chunk(2, -1)
+    velocities, forces = [], []
+    for h in range(2):
+        M = (q[h] @ k[h].mT / math.sqrt(D / 2)).exp().tril() / visible(9, True).n
+        z = M.sum(-1, keepdim=True)
+        rho = (y.chunk(2, -1)[h] * By[h]).sum(-1, keepdim=True) / z**2
+        velocities.append(By[h] / z)
+        forces.append((rho / 2 + 1) * (M @ v[h]) + M @ (rho / 2 * v[h]))
+    got = fast.at(x, visible(9, True)).both(y)
+    torch.testing.assert_close(got, (torch.cat(velocities, -1), torch.cat(forces, -1)), rtol=1e-9, atol=1e-11)
+
+
+def test_derived_mobility_is_symmetric_v_over_a() -> None:
+    fast = oracle("softmax-exp-euler", value="tied", mobility="derived")
+    A = fast._tied_matrix()
+    V = fast.mobility.factor.weight
+    B = V @ torch.linalg.inv(A)
+    torch.testing.assert_close(fast.mobility(A), (B + B.mT) / 2, rtol=1e-8, atol=1e-8)
+
+
+def test_spd_mobility_is_positive_definite() -> None:
+    B = oracle("softmax-exp-euler", mobility="spd").mobility(None)
+    torch.testing.assert_close(B, B.mT, rtol=1e-14, atol=1e-14)
+    assert torch.linalg.eigvalsh(B).min() > 0
+
+
+def symp_by_hand(model: Any, idx: Tensor) -> Tensor:
+    """Algorithm 1 with exponential Euler, written as it stands in the paper, one layer at a time."""
+    x = model.tokens.weight[idx] + model.positions.weight[: idx.shape[1]]
+    y, t, seen = torch.zeros_like(x), model.cfg.t0, visible(idx.shape[1], True)
+
+    def norm(gain: Tensor, u: Tensor) -> Tensor:
+        return F.layer_norm(u, (D,), gain)
+
+    for block in model.blocks:
+        s = block.scalars.report()
+        field = block.oracle.at(norm(block.norm_attention.weight, x + s["mu"] * y), seen)
+        velocity, force = field.both(y)
+        damping = flows.LogLinear(s["c_log"], s["c_lin"])
+        y_half = damping.sigma(t, s["h_y"]) * y + damping.weight(t, s["h_y"]) * force
+        x, t = x + s["h_x"] * velocity, t + s["h_x"]
+        y = norm(block.bound_attention.weight, y_half)
+        mlp = block.mlp
+        d = F.gelu(norm(mlp.norm.weight, x + s["mlp_look_ahead"] * y) @ mlp.up.weight.mT) @ mlp.down.weight.mT
+        y = norm(block.bound_mlp.weight, s["beta"] * y + s["gamma"] * d)
+        x = x + y
+    return norm(model.norm.weight, x) @ model.tokens.weight.mT
+
+
+def test_sympformer_is_algorithm_1() -> None:
+    model = make("softmax-exp-euler")
+    torch.testing.assert_close(model(tokens()).logits, symp_by_hand(model, tokens()), rtol=1e-7, atol=1e-7)
+
+
+def test_yuriiformer_is_lie_trotter_nesterov() -> None:
+    model = make("softmax-yuriiformer")
+    idx = tokens()
+    x = model.tokens.weight[idx] + model.positions.weight[: idx.shape[1]]
+    y, T = torch.zeros_like(x), idx.shape[1]
+
+    def norm(gain: Tensor, u: Tensor) -> Tensor:
+        return F.layer_norm(u, (D,), gain)
+
+    for block in model.blocks:
+        s: dict[str, float] = block.scalars.report()  # type: ignore[union-attr, operator]
+        b: Any = block
+        u = norm(b.norm_attention.weight, x + s["mu_attention"] * y)
+        heads = [part.view(2, T, 2, D // 2).transpose(1, 2) for part in (u @ b.attention.qkv.weight.mT).chunk(3, -1)]
+        P = (
+            (heads[0] @ heads[1].mT / math.sqrt(D / 2))
+            .masked_fill(torch.ones(T, T).triu(1).bool(), -math.inf)
+            .softmax(-1)
+        )
+        g = (P @ heads[2]).transpose(1, 2).reshape(2, T, D) @ b.attention.out.weight.mT
+        y = norm(b.bound.weight, s["beta_attention"] * y + s["gamma_attention"] * g)
+        x = x + y
+        g = F.gelu(norm(b.mlp.norm.weight, x + s["mu_mlp"] * y) @ b.mlp.up.weight.mT) @ b.mlp.down.weight.mT
+        y = norm(b.bound.weight, s["beta_mlp"] * y + s["gamma_mlp"] * g)
+        x = x + y
+    want = norm(model.norm.weight, x) @ model.tokens.weight.mT
+    torch.testing.assert_close(model(idx).logits, want, rtol=1e-9, atol=1e-9)
+
+
+def test_linear_baseline_is_masked_linear_attention() -> None:
+    model = make("linear-baseline", n_layer=1, mlp=False)
+    idx = tokens()
+    b: Any = model.blocks[0]
+    x = model.tokens.weight[idx] + model.positions.weight[: idx.shape[1]]
+    u = F.layer_norm(x, (D,), b.norm_attention.weight)
+    q, k, v = ((u @ w.mT).view(2, -1, 2, D // 2).transpose(1, 2) for w in b.attention.qkv.weight.chunk(3))
+    mixed = (q @ k.mT / math.sqrt(D / 2)).tril() @ v / visible(idx.shape[1], True).n
+    x = x + mixed.transpose(1, 2).reshape(2, -1, D) @ b.attention.out.weight.mT
+    want = F.layer_norm(x, (D,), model.norm.weight) @ model.tokens.weight.mT
+    torch.testing.assert_close(model(idx).logits, want, rtol=1e-9, atol=1e-9)
+
+
+def test_gpt_baseline_equals_hugging_face_gpt2() -> None:
+    transformers = pytest.importorskip("transformers", reason="needs the hf extra: pip install 'sympformer[hf]'")
+    model = make("softmax-baseline", dtype=torch.float32)
+    cfg = model.cfg
+    theirs = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            vocab_size=cfg.vocab_size, n_positions=cfg.block_size, n_embd=cfg.d_model, n_layer=cfg.n_layer,
+            n_head=cfg.n_head, activation_function="gelu", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+            bos_token_id=0, eos_token_id=0,
+        )
+    ).eval()  # fmt: skip
+    body: Any = theirs.transformer
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.zero_()
+        body.wte.weight.copy_(model.tokens.weight)
+        body.wpe.weight.copy_(model.positions.weight)
+        body.ln_f.weight.copy_(model.norm.weight)
+        for ours, block in zip(model.blocks, body.h, strict=True):
+            ours_: Any = ours
+            block.ln_1.weight.copy_(ours_.norm_attention.weight)
+            block.ln_2.weight.copy_(ours_.mlp.norm.weight)
+            for mine, other in (
+                (ours_.attention.qkv, block.attn.c_attn),
+                (ours_.attention.out, block.attn.c_proj),
+                (ours_.mlp.up, block.mlp.c_fc),
+                (ours_.mlp.down, block.mlp.c_proj),
+            ):
+                other.weight.copy_(mine.weight.mT)
+        difference = (model(tokens()).logits - theirs(tokens()).logits).abs().max()
+    assert difference < 1e-5

@@ -1,0 +1,105 @@
+"""Causality, prefix invariance, batch independence and cache = full pass: one test over all models."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sympformer.flows import Field
+from sympformer.models import LanguageModel
+from sympformer.models.attention import SoftmaxOracle
+from sympformer.models.cache import LayerCache, Visible
+from sympformer.models.layers import merge_heads
+from tests.models.cases import every_choice, every_model, make, make_choice, tokens
+from tests.models.properties import future_leak, worst_deviation
+
+
+def check(model: LanguageModel, tolerance: float) -> None:
+    scale = model(tokens()).logits.abs().max().item()
+    assert scale > 0.1, "logits this small prove nothing"
+    for name, deviation in worst_deviation(model).items():
+        assert deviation <= tolerance * max(1.0, scale), f"{name}: {deviation:.3g}"
+
+
+@every_model
+def test_properties_in_float64(name: str, preset: str) -> None:
+    check(make(name, preset), 1e-12)
+
+
+@every_model
+def test_causality_in_float32(name: str, preset: str) -> None:
+    """Editing later tokens changes no earlier logit: exactly, or below 1e-6."""
+    model = make(name, preset, torch.float32)
+    with torch.no_grad():
+        assert future_leak(lambda ids: model(ids).logits, tokens(), model.cfg.vocab_size) < 1e-6
+
+
+@every_choice
+def test_properties_of_config_choices(choice: str) -> None:
+    check(make_choice(choice), 1e-11)
+
+
+class LeakingField(Field):
+    """What must never be built: the force as the gradient of the masked Hamiltonian of the whole sequence."""
+
+    def __init__(self, oracle: SoftmaxOracle, x: Tensor, visible: Visible) -> None:
+        self.oracle, self.x, self.visible = oracle, x, visible
+
+    def z(self, x: Tensor) -> Tensor:
+        q, k, _ = self.oracle.qkv(x).chunk(3, -1)
+        return (self.oracle.scale * q @ k.mT).exp().tril().sum(-1, keepdim=True) / self.visible.n
+
+    def velocity(self, y: Tensor) -> Tensor:
+        return y / self.z(self.x)
+
+    def force(self, y: Tensor) -> Tensor:
+        with torch.enable_grad():
+            x = self.x.detach().requires_grad_()
+            z = self.z(x)
+            H = ((y.detach() ** 2).sum(-1, keepdim=True) / z / 2 - z / 2).sum()
+            return -torch.autograd.grad(H, x)[0]
+
+    def first_order(self) -> Tensor:
+        raise AssertionError("not used")
+
+
+class LeakingOracle(SoftmaxOracle):
+    def at(self, x: Tensor, visible: Visible, cache: LayerCache | None = None) -> Any:
+        return LeakingField(self, x, visible)
+
+
+def test_a_leaking_oracle_is_caught() -> None:
+    model = make("softmax-plain-euler", value="free")
+    for block in model.blocks:
+        block.oracle.__class__ = LeakingOracle
+    with torch.no_grad():
+        assert future_leak(lambda ids: model(ids).logits, tokens(), model.cfg.vocab_size) > 1e-3
+
+
+def test_full_visibility_sees_the_future_and_refuses_a_cache() -> None:
+    model = make("softmax-exp-euler", causal=False)
+    with torch.no_grad():
+        assert future_leak(lambda ids: model(ids).logits, tokens(), model.cfg.vocab_size) > 1e-3
+    with pytest.raises(ValueError, match="full visibility"):
+        model.new_cache(1)
+
+
+def test_linear_memory_does_not_grow_with_the_context() -> None:
+    sizes = {}
+    for name in ("linear-exp-euler", "linear-baseline", "softmax-exp-euler"):
+        model = make(name, block_size=256)
+        cache = model.new_cache(1)
+        model(tokens(1, 8), cache=cache)
+        few = cache.nbytes
+        model(tokens(1, 200), cache=cache)
+        sizes[name] = cache.nbytes / few
+    assert sizes["linear-exp-euler"] == sizes["linear-baseline"] == 1
+    assert sizes["softmax-exp-euler"] > 1
+
+
+def test_merge_heads_undoes_split_heads() -> None:
+    from sympformer.models.layers import split_heads
+
+    x = torch.randn(2, 5, 12)
+    assert torch.equal(merge_heads(split_heads(x, 3)), x)
