@@ -3,15 +3,20 @@
 Only the chosen command's module is imported, so `sympformer --help` needs no torch.
 """
 
+import difflib
+import inspect
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from sympformer import __version__
-from sympformer.errors import SympformerError, unknown_name
+from sympformer.errors import InputError, SympformerError, unknown_name
 
 # subcommand -> (module:function, one line of help)
 COMMANDS: dict[str, tuple[str, str]] = {
+    "bench": ("sympformer.experiments.bench:bench", "measure what layers, memory and generation cost, as ratios"),
+    "describe": ("sympformer.experiments.describe:describe", "show a variant's parameters, oracle calls and scalars"),
     "flow": ("sympformer.experiments.flow:flow", "run particle flows and draw tokens, energies and oracle calls"),
 }
 
@@ -45,7 +50,7 @@ def load(command: str) -> Callable[..., object]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. Exit code 0: done. 2: the input was not usable, and one sentence on stderr says why."""
+    """Run a command. Exit code 0: done. 2: the input was not usable, one sentence on stderr says why. 130: stopped."""
     args = list(sys.argv[1:] if argv is None else argv)
     if not args or args[0] in ("-h", "--help"):
         print(help_text())
@@ -58,14 +63,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SympformerError as error:
         print(f"sympformer: error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("sympformer: stopped", file=sys.stderr)
+        return 130
 
 
 def _run(function: Callable[..., object], args: list[str]) -> int:
     import jsonargparse
 
     jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    result = jsonargparse.auto_cli(function, args=args[1:], prog=f"sympformer {args[0]}", as_positional=False)
+    command = f"sympformer {args[0]}"
+    try:
+        result = jsonargparse.auto_cli(function, args=args[1:], prog=command, as_positional=False, exit_on_error=False)
+    except jsonargparse.ArgumentError as error:
+        raise InputError(f"{readable(str(error), function)} (see '{command} --help')") from error
     return result if isinstance(result, int) else 0
+
+
+def readable(message: str, function: Callable[..., object]) -> str:
+    """The parser's complaint in one sentence, with the nearest name where a name was meant."""
+    if unknown := re.search(r"unrecognized arguments: (\S+)", message):
+        option = unknown[1].split("=")[0]
+        near = difflib.get_close_matches(option.lstrip("-"), inspect.signature(function).parameters, n=1)
+        return f"unknown option {option!r}" + (f": did you mean '--{near[0]}'?" if near else "")
+    key, value = re.search(r'Parser key "([\w.]+)"', message), re.search(r"(?:Got|Given) value: (.*)", message)
+    expected = re.findall(r"Expected an? (\S.*?)(?:\. Got value.*)?$", message, re.MULTILINE)
+    if not (key and value and expected):
+        return " ".join(message.split())
+    kinds = [kind for kind in expected if "NoneType" not in kind]
+    if all("Literal[" in kind for kind in kinds):
+        names = [name for kind in kinds for name in re.findall(r"'([^']*)'", kind)]
+        return str(unknown_name(key[1], value[1], names))
+    plain = [re.sub(r"<class '(?:\w+\.)*(\w+)'>|typing\.Literal\[(.*)\]", r"\1\2", kind) for kind in kinds]
+    return f"--{key[1]} must be {' or '.join(plain)}, got {value[1]!r}"
 
 
 if __name__ == "__main__":

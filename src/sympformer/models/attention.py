@@ -14,9 +14,11 @@ from torch.nn import functional as F
 
 from sympformer import ops
 from sympformer.flows import Field
+from sympformer.flows.damping import Scalar
+from sympformer.flows.systems.base import Bound
 from sympformer.models.cache import LayerCache, Visible
 from sympformer.models.config import ModelConfig
-from sympformer.models.layers import Projection, dropout, merge_heads, residual_std, split_heads
+from sympformer.models.layers import Norm, Projection, dropout, merge_heads, residual_std, split_heads
 
 # log z is kept in [-10, 10]: z and 1/z then fit every dtype's sums, and no trained model was seen near the bounds
 LOG_Z_BOUND = 10.0
@@ -84,6 +86,15 @@ class SoftmaxField(Field):
     def both(self, y: Tensor) -> tuple[Tensor, Tensor]:
         By = self._mobile(y)
         return self._velocity(By), self._force(y, By)
+
+    def euler_step(
+        self, x: Tensor, y: Tensor, h_x: Scalar, zeta_1: Scalar, zeta_2: Scalar, bound: Bound = None
+    ) -> tuple[Tensor, Tensor]:
+        """As in `Field`; form "own" under a LayerNorm keeps neither velocity, nor force, nor the unbounded momentum."""
+        drops = self.oracle.dropout > 0 and self.oracle.training
+        if self.oracle.form == "paper" or drops or not isinstance(bound, Norm):
+            return super().euler_step(x, y, h_x, zeta_1, zeta_2, bound)
+        return ops.own_euler_step(x, y, self.B, self.mean, self.log_z, h_x, zeta_1, zeta_2, bound.weight)
 
     def first_order(self) -> Tensor:
         """Classical attention on the same kernel: B sum_j P_ij v_j."""

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sympformer import ops
+from sympformer.flows.damping import Scalar
 from sympformer.models.config import ModelConfig
 
 GROUPS = ("matrix", "embedding", "gain", "scalar")
@@ -124,6 +126,13 @@ def merge_heads(x: Tensor) -> Tensor:
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Dropout that costs nothing where it does nothing."""
     return F.dropout(x, p, training) if p > 0 and training else x
+
+
+def bounded_sum(bound: nn.Module, a: Scalar, u: Tensor, b: Scalar, v: Tensor) -> Tensor:
+    """bound(a u + b v); a LayerNorm does it without keeping the sum."""
+    if isinstance(bound, Norm):
+        return ops.norm_of_sum(a, u, b, v, bound.weight)
+    return bound(a * u + b * v)
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from sympformer.flows.damping import Scalar
 from sympformer.flows.integrators.base import Integrator, Oracle, State, Step
+from sympformer.flows.systems.base import bounded
 
 
 class Slopes(NamedTuple):
@@ -38,4 +39,4 @@ class AB2(Integrator):
         old = here if history is None else history  # with equal slopes the extrapolation is Euler's
         x_next = x + extrapolate(here.x, old.x, here.h_x, old.h_x)
         y_next = y + extrapolate(here.y, old.y, here.h_y, old.h_y)
-        return x_next, y_next, here
+        return x_next, bounded(y_next, step.bound), here

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from sympformer.flows.damping import Damping, Scalar
-from sympformer.flows.systems.base import Field
+from sympformer.flows.systems.base import Bound, Field
 
 Oracle = Callable[[Tensor], Field]
 State = tuple[Tensor, Tensor, Any]  # x, y, history
@@ -24,7 +24,7 @@ class Step:
     """One time step: number k = 0, 1, ..., clock t at its start, step sizes, damping.
 
     `factor` is the momentum factor of the schemes that replace 1 - alpha h by a number of their own (plain_euler);
-    None means Nesterov's (k-1)/(k+2).
+    None means Nesterov's (k-1)/(k+2). `bound` is applied to the new momentum: a layer's LN_y, nothing for particles.
     """
 
     k: int
@@ -33,6 +33,7 @@ class Step:
     h_y: Scalar
     damping: Damping
     factor: Scalar | None = None
+    bound: Bound = None
 
 
 class Integrator(ABC):

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from sympformer.flows.integrators.ab2 import Slopes, extrapolate
 from sympformer.flows.integrators.base import Integrator, Oracle, State, Step
+from sympformer.flows.systems.base import bounded
 
 
 class EtdAB2(Integrator):
@@ -24,4 +25,4 @@ class EtdAB2(Integrator):
         sigma = step.damping.sigma(step.t, step.h_y)
         x_next = x + extrapolate(here.x, old.x, here.h_x, old.h_x)
         y_next = sigma * (y + extrapolate(here.y, old.y, here.h_y, old.h_y))
-        return x_next, y_next, here._replace(y=sigma * force)
+        return x_next, bounded(y_next, step.bound), here._replace(y=sigma * force)

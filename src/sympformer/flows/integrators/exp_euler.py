@@ -17,7 +17,6 @@ class ExpEuler(Integrator):
     order = 1
 
     def step(self, oracle: Oracle, x: Tensor, y: Tensor, step: Step, history: Any) -> State:
-        velocity, force = oracle(x).both(y)
         zeta_1 = step.damping.sigma(step.t, step.h_y)
         zeta_2 = step.damping.weight(step.t, step.h_y)
-        return x + step.h_x * velocity, zeta_1 * y + zeta_2 * force, None
+        return *oracle(x).euler_step(x, y, step.h_x, zeta_1, zeta_2, step.bound), None

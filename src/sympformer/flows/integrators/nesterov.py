@@ -6,6 +6,7 @@ from torch import Tensor
 
 from sympformer.flows.integrators.base import Integrator, Oracle, State, Step
 from sympformer.flows.integrators.plain_euler import nesterov_factor
+from sympformer.flows.systems.base import bounded
 
 
 class Nesterov(Integrator):
@@ -22,4 +23,4 @@ class Nesterov(Integrator):
     def step(self, oracle: Oracle, x: Tensor, y: Tensor, step: Step, history: Any) -> State:
         u = x + nesterov_factor(step.k) * step.h_x * y
         x_next = u + step.h_x * step.h_y * oracle(u).force(y * 0)
-        return x_next, (x_next - x) / step.h_x, None
+        return x_next, bounded((x_next - x) / step.h_x, step.bound), None

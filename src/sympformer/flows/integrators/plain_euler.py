@@ -20,8 +20,7 @@ class PlainEuler(Integrator):
 
     def step(self, oracle: Oracle, x: Tensor, y: Tensor, step: Step, history: Any) -> State:
         a = nesterov_factor(step.k) if step.factor is None else step.factor
-        velocity, force = oracle(x).both(y)
-        return x + step.h_x * velocity, a * y + step.h_y * force, None
+        return *oracle(x).euler_step(x, y, step.h_x, a, step.h_y, step.bound), None
 
 
 def nesterov_factor(k: int) -> Scalar:

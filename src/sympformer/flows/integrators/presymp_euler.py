@@ -17,6 +17,5 @@ class PresympEuler(Integrator):
     order = 1
 
     def step(self, oracle: Oracle, x: Tensor, y: Tensor, step: Step, history: Any) -> State:
-        velocity, force = oracle(x).both(y)
         zeta_1 = 1 - step.damping.alpha(step.t) * step.h_y
-        return x + step.h_x * velocity, zeta_1 * y + step.h_y * force, None
+        return *oracle(x).euler_step(x, y, step.h_x, zeta_1, step.h_y, step.bound), None

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from sympformer.flows.damping import Scalar
 from sympformer.flows.integrators.base import Integrator, Oracle, State, Step
+from sympformer.flows.systems.base import bounded
 
 
 class RK4(Integrator):
@@ -28,4 +29,4 @@ class RK4(Integrator):
         x4, y4 = slopes(1.0, x3, y3)
         x_next = x + step.h_x * (x1 + 2 * x2 + 2 * x3 + x4) / 6
         y_next = y + step.h_y * (y1 + 2 * y2 + 2 * y3 + y4) / 6
-        return x_next, y_next, None
+        return x_next, bounded(y_next, step.bound), None

@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from sympformer.flows.integrators.base import Integrator, Oracle, State, Step
+from sympformer.flows.systems.base import bounded
 
 
 class SymplecticEuler(Integrator):
@@ -18,5 +19,5 @@ class SymplecticEuler(Integrator):
 
     def step(self, oracle: Oracle, x: Tensor, y: Tensor, step: Step, history: Any) -> State:
         field = oracle(x)
-        y_next = step.damping.sigma(step.t, step.h_y) * (y + step.h_y * field.force(y))
+        y_next = bounded(step.damping.sigma(step.t, step.h_y) * (y + step.h_y * field.force(y)), step.bound)
         return x + step.h_x * field.velocity(y_next), y_next, None

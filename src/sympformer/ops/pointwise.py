@@ -1,0 +1,192 @@
+"""The elementwise work of an accelerated layer, fused so that the backward pass keeps as little as it can.
+
+A layer with momentum has streams that a classical block has not. Left to autograd, each of their intermediates would be
+kept; here only the inputs are, and the backward pass works out the rest again. Each function has its naive twin.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+Scalar = float | Tensor
+EPS = 1e-5  # of LayerNorm, as in torch
+
+
+def norm_of_sum(a: Scalar, u: Tensor, b: Scalar, v: Tensor, gain: Tensor) -> Tensor:
+    """LayerNorm(a u + b v) with a gain and no bias; keeps u and v, not their sum."""
+    if not torch.is_grad_enabled():
+        return norm_of_sum_naive(a, u, b, v, gain)
+    return _NormOfSum.apply(_scalar(a, u), u, _scalar(b, u), v.to(u.dtype), gain.to(u.dtype))
+
+
+def norm_of_sum_naive(a: Scalar, u: Tensor, b: Scalar, v: Tensor, gain: Tensor) -> Tensor:
+    """The slow twin of `norm_of_sum`."""
+    return F.layer_norm(a * u + b * v, u.shape[-1:], gain, eps=EPS)
+
+
+def own_euler_step(
+    x: Tensor,
+    y: Tensor,
+    B: Tensor,
+    mean: Tensor,
+    log_z: Tensor,
+    h_x: Scalar,
+    zeta_1: Scalar,
+    zeta_2: Scalar,
+    gain: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """One Euler-type step of the softmax flow in form "own", from the kernel's results, with LayerNorm on the momentum.
+
+        x_next = x + h_x B y / z
+        y_next = LayerNorm(zeta_1 y + zeta_2 (<y, B y>/(2 z) + z) mean)        z = exp(log_z)
+
+    Args:
+        x, y: (B, T, d). B: (d, d). gain: (d,).
+        mean: (B, H, T, d/H), sum_j P_ij v_j. log_z: (B, H, T, 1). <y, B y> and z are per head.
+    """
+    if not torch.is_grad_enabled():
+        return own_euler_step_naive(x, y, B, mean, log_z, h_x, zeta_1, zeta_2, gain)
+    work = torch.promote_types(y.dtype, torch.float32)
+    scalars = (_scalar(value, log_z) for value in (h_x, zeta_1, zeta_2))
+    with torch.autocast(x.device.type, enabled=False):
+        tokens = (t.to(work).transpose(1, 2).contiguous() for t in (mean, log_z))  # (B, T, H, .), free for H = 1
+        x_next, y_next = _OwnEulerStep.apply(x.to(work), y.to(work), B.to(work), *tokens, *scalars, gain.to(work))
+    return x_next.to(x.dtype), y_next.to(y.dtype)
+
+
+def own_euler_step_naive(
+    x: Tensor,
+    y: Tensor,
+    B: Tensor,
+    mean: Tensor,
+    log_z: Tensor,
+    h_x: Scalar,
+    zeta_1: Scalar,
+    zeta_2: Scalar,
+    gain: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The slow twin of `own_euler_step`."""
+    mean, log_z = mean.transpose(1, 2), log_z.transpose(1, 2)  # (B, T, H, .)
+    By = F.linear(y, B)
+    kinetic = (_heads(y, mean) * _heads(By, mean)).sum(-1, keepdim=True)
+    velocity = torch.exp(-log_z) * _heads(By, mean)
+    force = (torch.exp(-log_z) * kinetic / 2 + torch.exp(log_z)) * mean
+    y_next = zeta_1 * y + zeta_2 * force.reshape(y.shape)
+    return x + h_x * velocity.reshape(x.shape), F.layer_norm(y_next, y.shape[-1:], gain, eps=EPS)
+
+
+def _heads(t: Tensor, mean: Tensor) -> Tensor:
+    """(B, T, d) -> (B, T, H, d/H), as a view, with the heads of `mean`."""
+    return t.unflatten(-1, mean.shape[2:])
+
+
+def _scalar(value: Scalar, like: Tensor) -> Tensor:
+    """A 0-dimensional tensor in the dtype and on the device of `like`."""
+    if isinstance(value, Tensor):
+        return value.to(like)
+    return torch.full((), value, dtype=like.dtype, device=like.device)
+
+
+def _norm(total: Tensor, gain: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """LayerNorm over the last axis without bias: (out, mean, rstd)."""
+    return torch.native_layer_norm(total, total.shape[-1:], gain, None, EPS)
+
+
+def _norm_backward(
+    g: Tensor, total: Tensor, mean: Tensor, rstd: Tensor, gain: Tensor, gain_learns: bool
+) -> tuple[Tensor, Tensor | None]:
+    """(d total, d gain)."""
+    d_total, d_gain, _ = torch.ops.aten.native_layer_norm_backward(
+        g.contiguous(), total, total.shape[-1:], mean, rstd, gain, None, [True, gain_learns, False]
+    )
+    return d_total, d_gain if gain_learns else None
+
+
+class _NormOfSum(torch.autograd.Function):
+    """(a, u, b, v, gain) -> LayerNorm(a u + b v)."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, u: Tensor, b: Tensor, v: Tensor, gain: Tensor) -> Tensor:
+        out, mean, rstd = _norm((a * u).addcmul_(b, v), gain)
+        ctx.save_for_backward(a, u, b, v, gain, mean, rstd)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        a, u, b, v, gain, mean, rstd = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        d_total, d_gain = _norm_backward(g, (a * u).addcmul_(b, v), mean, rstd, gain, needs[4])
+        return (
+            _dot(d_total, u) if needs[0] else None,
+            a * d_total if needs[1] else None,
+            _dot(d_total, v) if needs[2] else None,
+            d_total.mul_(b) if needs[3] else None,  # the last use of d_total
+            d_gain,
+        )
+
+
+class _OwnEulerStep(torch.autograd.Function):
+    """(x, y, B, mean, log_z, h_x, zeta_1, zeta_2, gain) -> (x_next, y_next); keeps y, mean and log_z only.
+
+    mean (B, T, H, c) and log_z (B, T, H, 1) come token by token, so that heads are views of y.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, B: Tensor, mean: Tensor, log_z: Tensor, *rest: Tensor) -> Any:
+        h_x, zeta_1, zeta_2, gain = rest
+        By = F.linear(y, B)
+        inverse, _, coefficient = _OwnEulerStep.coefficients(y, By, mean, log_z)
+        x_next = (_spread(h_x * inverse, y) * By).add_(x)
+        total = (zeta_1 * y).add_(_spread(zeta_2 * coefficient, y) * mean.view(y.shape))
+        y_next, centre, rstd = _norm(total, gain)
+        ctx.save_for_backward(y, B, mean, log_z, *rest, centre, rstd)
+        return x_next, y_next
+
+    @staticmethod
+    def coefficients(y: Tensor, By: Tensor, mean: Tensor, log_z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """1/z, <y, B y> and z (rho/2 + 1), each (B, T, H, 1)."""
+        kinetic = (y * By).unflatten(-1, mean.shape[2:]).sum(-1, keepdim=True)
+        inverse = torch.exp(-log_z)
+        return inverse, kinetic, torch.addcmul(torch.exp(log_z), inverse, kinetic, value=0.5)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gx: Tensor, g: Tensor) -> tuple[Tensor | None, ...]:
+        y, B, mean, log_z, h_x, zeta_1, zeta_2, gain, centre, rstd = ctx.saved_tensors
+        heads, flat = mean.shape[2:], mean.view(y.shape)
+        By = F.linear(y, B)
+        inverse, kinetic, coefficient = _OwnEulerStep.coefficients(y, By, mean, log_z)
+        scaled = _spread(zeta_2 * coefficient, y)
+        gy, d_gain = _norm_backward(g, (zeta_1 * y).add_(scaled * flat), centre, rstd, gain, ctx.needs_input_grad[8])
+        along_velocity = (gx * By).unflatten(-1, heads).sum(-1, keepdim=True)  # (B, T, H, 1)
+        along_mean = (gy * flat).unflatten(-1, heads).sum(-1, keepdim=True)
+        d_kinetic = _spread(zeta_2 / 2 * along_mean * inverse, y)
+        d_inverse = h_x * along_velocity + zeta_2 / 2 * along_mean * kinetic
+        d_By = (_spread(h_x * inverse, y) * gx).add_(d_kinetic * y)
+        return (
+            gx,
+            (d_By @ B).add_(zeta_1 * gy).add_(d_kinetic * By),
+            d_By.flatten(0, -2).mT @ y.flatten(0, -2),
+            (scaled * gy).view(mean.shape),
+            zeta_2 * along_mean * torch.exp(log_z) - d_inverse * inverse,
+            (along_velocity * inverse).sum(),
+            _dot(gy, y),
+            (along_mean * coefficient).sum(),
+            d_gain,
+        )
+
+
+def _dot(g: Tensor, u: Tensor) -> Tensor:
+    """sum of g u, without making the product."""
+    return torch.dot(g.reshape(-1), u.reshape(-1))
+
+
+def _spread(per_head: Tensor, y: Tensor) -> Tensor:
+    """(B, T, H, 1) -> (B, T, d), or (B, T, 1) for one head: elementwise kernels are slow on short last axes."""
+    B, T, H, _ = per_head.shape
+    one = per_head.view(B, T, H)
+    return one if H == 1 else one.repeat_interleave(y.shape[-1] // H, dim=-1)

@@ -1,0 +1,119 @@
+"""The command line: help, versions, exit codes and one-sentence errors."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sympformer import __version__, cli
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    """Run a command that must fail with exit code 2, one line on stderr and none on stdout; return the line."""
+    assert cli.main(list(args)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("sympformer: error: ")
+    return captured.err
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for flag in ("-h", "--help"):
+        assert cli.main([flag]) == 0
+        text = capsys.readouterr().out
+        assert text.startswith("usage: sympformer")
+        assert all(f"\n  {name}" in text for name in cli.COMMANDS)
+
+
+def test_no_arguments_show_the_help_and_fail(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    assert "usage: sympformer" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"sympformer {__version__}\n"
+
+
+def test_help_is_light() -> None:
+    code = "import sys; from sympformer.cli import main; main(['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.splitlines()[-1].split()
+    assert "sympformer.cli" in loaded
+    assert not {"torch", "numpy", "matplotlib", "jsonargparse", "rich"} & set(loaded)
+
+
+def test_python_m_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "sympformer", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"sympformer {__version__}\n"
+
+
+def test_unknown_command_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "did you mean 'flow'?" in error_of(capsys, "flwo")
+
+
+def test_command_help_comes_from_the_signature(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["flow", "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    for flag in ("--system {linear,softmax,quadratic,wasserstein,stein}", "--step", "--max_calls", "--seed", "--out"):
+        assert flag in text
+    assert "Number of tokens." in text
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--system", "lienar"], "did you mean 'linear'?"),
+        (["--form", "papre"], "did you mean 'paper'?"),
+        (["--particels", "3"], "did you mean '--particles'?"),
+        (["--nope", "3"], "unknown option '--nope'"),
+        (["--nope=3"], "unknown option '--nope'"),
+        (["extra"], "unknown option 'extra'"),
+        (["--dim", "two"], "--dim must be int, got 'two'"),
+        (["--dim", "2.5"], "--dim must be int, got '2.5'"),
+        (["--dim"], "expected one argument"),
+        (["--step", "foo"], "--step must be float or 'best', got 'foo'"),
+        (["--gif", "maybe"], "--gif must be bool, got 'maybe'"),
+        (["--config", "missing.yaml"], "does not exist"),
+        (["--integrators", "ab3"], "did you mean 'ab2'?"),
+        (["--particles", "0"], "particles must be at least 1, got 0"),
+    ],
+)
+def test_bad_flags(
+    args: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in error_of(capsys, "flow", *args)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_from_flags(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    flags = "--dim 2 --particles 4 --max_calls 20 --step 0.2 --integrators ab2,rk4 --gif false --causal true"
+    assert cli.main(["flow", *flags.split(), "--out", str(tmp_path / "run")]) == 0
+    captured = capsys.readouterr()
+    assert "gradient_flow" in captured.out
+    assert captured.err == ""
+    assert (tmp_path / "run" / "flow.json").exists()
+
+
+def test_control_c_is_one_line_and_130(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_run", interrupted)
+    assert cli.main(["flow"]) == 130
+    assert capsys.readouterr().err == "sympformer: stopped\n"
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli, "_run", broken)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["flow"])
