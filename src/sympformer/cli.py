@@ -9,13 +9,15 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import Any
 
 from sympformer import __version__
 from sympformer.errors import InputError, SympformerError, unknown_name
 
-# subcommand -> (module:function, one line of help)
+# subcommand -> (module:function or module:table of functions, one line of help)
 COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("sympformer.experiments.bench:bench", "measure what layers, memory and generation cost, as ratios"),
+    "data": ("sympformer.data.commands:COMMANDS", "turn text into token files (prepare), show them (info)"),
     "describe": ("sympformer.experiments.describe:describe", "show a variant's parameters, oracle calls and scalars"),
     "flow": ("sympformer.experiments.flow:flow", "run particle flows and draw tokens, energies and oracle calls"),
 }
@@ -41,8 +43,11 @@ def help_text() -> str:
     )
 
 
-def load(command: str) -> Callable[..., object]:
-    """The function behind a subcommand."""
+Command = Callable[..., object] | dict[str, Callable[..., object]]
+
+
+def load(command: str) -> Command:
+    """The function behind a subcommand, or the functions behind its own subcommands."""
     if command not in COMMANDS:
         raise unknown_name("command", command, COMMANDS)
     module, function = COMMANDS[command][0].split(":")
@@ -68,23 +73,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _run(function: Callable[..., object], args: list[str]) -> int:
+def _run(function: Command, args: list[str]) -> int:
     import jsonargparse
 
     jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
     command = f"sympformer {args[0]}"
     try:
-        result = jsonargparse.auto_cli(function, args=args[1:], prog=command, as_positional=False, exit_on_error=False)
+        components: Any = function
+        result = jsonargparse.auto_cli(
+            components, args=args[1:], prog=command, as_positional=False, exit_on_error=False
+        )
     except jsonargparse.ArgumentError as error:
         raise InputError(f"{readable(str(error), function)} (see '{command} --help')") from error
     return result if isinstance(result, int) else 0
 
 
-def readable(message: str, function: Callable[..., object]) -> str:
+def readable(message: str, command: Command) -> str:
     """The parser's complaint in one sentence, with the nearest name where a name was meant."""
     if unknown := re.search(r"unrecognized arguments: (\S+)", message):
         option = unknown[1].split("=")[0]
-        near = difflib.get_close_matches(option.lstrip("-"), inspect.signature(function).parameters, n=1)
+        near = difflib.get_close_matches(option.lstrip("-"), _options(command), n=1)
         return f"unknown option {option!r}" + (f": did you mean '--{near[0]}'?" if near else "")
     key, value = re.search(r'Parser key "([\w.]+)"', message), re.search(r"(?:Got|Given) value: (.*)", message)
     expected = re.findall(r"Expected an? (\S.*?)(?:\. Got value.*)?$", message, re.MULTILINE)
@@ -96,6 +104,11 @@ def readable(message: str, function: Callable[..., object]) -> str:
         return str(unknown_name(key[1], value[1], names))
     plain = [re.sub(r"<class '(?:\w+\.)*(\w+)'>|typing\.Literal\[(.*)\]", r"\1\2", kind) for kind in kinds]
     return f"--{key[1]} must be {' or '.join(plain)}, got {value[1]!r}"
+
+
+def _options(command: Command) -> list[str]:
+    functions = command.values() if isinstance(command, dict) else [command]
+    return [name for function in functions for name in inspect.signature(function).parameters]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,83 @@
+"""Bytes from a file, plain or gzip, as text in bounded pieces, with errors that name the file and the place."""
+
+import codecs
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple, cast
+
+from sympformer.errors import InputError
+
+CHUNK = 1 << 20  # bytes read at a time
+
+
+class Chunk(NamedTuple):
+    """Some text of a file, and how many bytes of the file on disk have been read for it."""
+
+    text: str
+    position: int
+
+
+class Line(NamedTuple):
+    """A line of a file, its number from 1, and how many bytes of the file on disk have been read for it."""
+
+    number: int
+    text: str
+    position: int
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """(stream of content, stream on disk) of a file; the two differ when it is compressed."""
+    try:
+        with path.open("rb") as disk:
+            if path.suffix == ".gz":
+                with gzip.GzipFile(fileobj=disk) as content:
+                    yield cast(IO[bytes], content), disk
+            else:
+                yield disk, disk
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path} is not a whole gzip file ({error}): fetch it again") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def chunks(path: Path) -> Iterator[Chunk]:
+    """The text of a file in pieces; line ends become newlines, a byte order mark is dropped."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    with open_bytes(path) as (content, disk):
+        offset = 0
+        while block := content.read(CHUNK):
+            try:
+                text = decoder.decode(block)
+            except UnicodeDecodeError as error:
+                raise _undecodable(path, offset + len(block) - len(error.object) + error.start, error) from None
+            yield Chunk(newlines.decode(text), disk.tell())
+            offset += len(block)
+        try:
+            text = decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            raise _undecodable(path, offset - len(error.object) + error.start, error) from None
+        yield Chunk(newlines.decode(text, final=True), disk.tell())
+
+
+def lines(path: Path) -> Iterator[Line]:
+    """The lines of a file with their line ends."""
+    with open_bytes(path) as (content, disk):
+        offset = 0
+        for number, raw in enumerate(content, start=1):
+            try:
+                text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise _undecodable(path, offset + error.start, error) from None
+            yield Line(number, text, disk.tell())
+            offset += len(raw)
+
+
+def _undecodable(path: Path, offset: int, error: UnicodeDecodeError) -> InputError:
+    byte = error.object[error.start]
+    return InputError(f"{path} is not UTF-8 text: byte 0x{byte:02x} at offset {offset} ({error.reason})")

@@ -1,0 +1,157 @@
+"""From a corpus to token files: one pass over the documents (two if a tokenizer is trained), memory bounded."""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sympformer.data.corpora import Corpus, Reading, Shares, open_corpus
+from sympformer.data.meter import Meter
+from sympformer.data.prepared import DTYPES, SHEET, Prepared, Sheet, Split, load_prepared, read_sheet
+from sympformer.data.staging import staged
+from sympformer.data.tokenizers import Tokenizer, check_name, load_tokenizer, make_tokenizer
+from sympformer.errors import InputError
+
+BATCH = 500_000  # characters encoded at a time
+
+
+def prepare(
+    corpus: str = "storybook",
+    tokenizer: str = "bpe:2048",
+    out: str | Path | None = None,
+    *,
+    seed: int = 0,
+    validation: float = 0.05,
+    test: float = 0.0,
+    column: str = "text",
+    separator: str = "auto",
+    limit: int | None = None,
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> Prepared:
+    """Tokenize a corpus into a folder, whole or not at all; what is there already for the same request is kept.
+
+    corpus, tokenizer: by name or path, see `sympformer.data.corpora` and `sympformer.data.tokenizers`.
+    out: folder to write, by default `data/<corpus>-<tokenizer>`. overwrite: replace other prepared data there.
+    seed, validation, test: which documents are held out where the corpus has no split of its own.
+    column, separator: where the text is, see `Reading`. limit: only the first so many documents of each split.
+    progress: show a progress line; None where stderr is a terminal.
+    """
+    folder = default_folder(corpus, tokenizer) if out is None else Path(out)
+    opened = open_corpus(
+        corpus, shares=Shares(validation, test), seed=seed, limit=limit, reading=Reading(column, separator)
+    )
+    requested = _requested(tokenizer)
+    if _is_there(folder, (opened.describe(), requested, seed), overwrite):
+        return Prepared(folder, load_prepared(folder).sheet, reused=True)
+    with staged(folder) as work:
+        made = make_tokenizer(tokenizer, lambda: _training_texts(opened, progress))
+        with Meter(f"encoding {opened.source.name}", progress) as meter:
+            splits = _write(opened, made, work, meter)
+        made.save(work)
+        sheet = Sheet(opened.describe(), made.describe(), requested, _dtype(made), splits, seed)
+        (work / SHEET).write_text(sheet.to_json(), encoding="utf-8")
+    return load_prepared(folder)
+
+
+def default_folder(corpus: str, tokenizer: str) -> Path:
+    """`data/<corpus>-<tokenizer>`, both without what a file name should not have."""
+    name = Path(corpus).name.split(".")[0] if "/" in corpus or "." in corpus else corpus
+    kind = tokenizer.split(":")[0] if tokenizer.startswith("gpt2") else Path(tokenizer).name
+    return Path("data") / re.sub(r"[^a-zA-Z0-9]+", "-", f"{name or 'corpus'}-{kind}").strip("-").lower()
+
+
+def _requested(tokenizer: str) -> str:
+    """The tokenizer's name as far as it decides the ids: where GPT-2's merges came from does not."""
+    kind = check_name(tokenizer)
+    if kind == "folder":
+        return f"sha256:{load_tokenizer(tokenizer).fingerprint}"
+    return "gpt2" if kind == "gpt2" else tokenizer
+
+
+def _is_there(folder: Path, request: tuple[dict[str, Any], str, int], overwrite: bool) -> bool:
+    """Whether the folder holds just what is asked for; raises where something else is in the way."""
+    if not os.path.exists(folder) or (folder.is_dir() and not any(folder.iterdir())):
+        return False
+    if not (folder / SHEET).is_file():
+        raise InputError(f"{folder} exists and holds no prepared data, so it is left alone: choose another --out")
+    if overwrite:
+        return False
+    sheet = read_sheet(folder)
+    if (sheet.corpus, sheet.requested, sheet.seed) == request:
+        return True
+    raise InputError(
+        f"{folder} holds data prepared in another way: choose another --out, or replace it with --overwrite"
+    )
+
+
+def _training_texts(corpus: Corpus, progress: bool | None) -> Iterator[str]:
+    with Meter("learning a tokenizer", progress) as meter:
+        for split, text, done in corpus:
+            if split == "train":
+                meter.add(1, len(text), done)
+                yield text
+
+
+def _dtype(tokenizer: Tokenizer) -> str:
+    return "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32"
+
+
+def _write(corpus: Corpus, tokenizer: Tokenizer, folder: Path, meter: Meter) -> dict[str, Split]:
+    writers: dict[str, TokenWriter] = {}
+    try:
+        for split, text, done in corpus:
+            if split not in writers:
+                writers[split] = TokenWriter(folder / f"{split}.bin", tokenizer)
+            size = writers[split].add(text)
+            meter.add(1, size, done)
+        splits = {split: writer.finish() for split, writer in writers.items()}
+    finally:
+        for writer in writers.values():
+            writer.file.close()
+    for split in corpus.expected():
+        if split not in splits:
+            raise InputError(f"corpus {corpus.source.name!r} holds no text" + (f" for {split}" if splits else ""))
+    return splits
+
+
+class TokenWriter:
+    """Appends documents to a token file in batches and counts what it writes."""
+
+    def __init__(self, path: Path, tokenizer: Tokenizer) -> None:
+        self.file = path.open("wb")
+        self._tokenizer = tokenizer
+        self._dtype = DTYPES[_dtype(tokenizer)]
+        self._waiting: list[str] = []
+        self._characters = self._documents = self._tokens = self._bytes = 0
+        self._sha256 = hashlib.sha256()
+
+    def add(self, text: str) -> int:
+        """Take a document; returns its size in bytes."""
+        size = len(text) if text.isascii() else len(text.encode())
+        self._waiting.append(text)
+        self._characters += len(text)
+        self._documents += 1
+        self._bytes += size
+        if self._characters >= BATCH:
+            self._flush()
+        return size
+
+    def finish(self) -> Split:
+        """Write what is waiting and close the file."""
+        self._flush()
+        self.file.close()
+        return Split(self._documents, self._tokens, self._bytes, self._sha256.hexdigest())
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        ids = np.ascontiguousarray(self._tokenizer.encode_documents(self._waiting).astype(self._dtype))
+        self.file.write(ids.data)
+        self._sha256.update(ids.data)
+        self._tokens += len(ids)
+        self._waiting, self._characters = [], 0

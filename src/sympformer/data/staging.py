@@ -1,0 +1,83 @@
+"""Write a folder whole or not at all."""
+
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sympformer.errors import InputError
+
+
+@contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """A temporary folder beside `out` that takes its name when the block ends well, and vanishes when it does not.
+
+    A killed process leaves a hidden folder with another name; the next run on the same machine removes it.
+    """
+    if "\0" in str(out):
+        raise InputError(f"{str(out)!r} cannot be the name of a folder")
+    made = [parent for parent in out.absolute().parents if not os.path.exists(parent)]
+    work = out.parent / f".{out.name}.partial-{socket.gethostname()}-{os.getpid()}"
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(out)
+        work.mkdir()
+        try:
+            yield work
+            _sync(work)
+            _replace(work, out)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    except OSError as error:
+        _remove_empty(made)
+        raise InputError(f"cannot write {out}: {error.strerror or error}") from error
+    except BaseException:
+        _remove_empty(made)
+        raise
+
+
+def _remove_leftovers(out: Path) -> None:
+    pattern = re.compile(rf"\.{re.escape(out.name)}\.(?:partial|old)-{re.escape(socket.gethostname())}-(\d+)")
+    for path in out.parent.iterdir():
+        match = pattern.fullmatch(path.name)
+        if match and not _alive(int(match.group(1))):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _sync(folder: Path) -> None:
+    """Make sure that the content is on disk before the name says that it is."""
+    for path in [*folder.iterdir(), folder]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _replace(work: Path, out: Path) -> None:
+    old = out.parent / f".{out.name}.old-{socket.gethostname()}-{os.getpid()}"
+    if out.exists():
+        out.rename(old)
+    work.rename(out)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    for folder in folders:
+        try:
+            folder.rmdir()
+        except OSError:
+            return

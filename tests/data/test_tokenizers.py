@@ -1,0 +1,229 @@
+"""Tokenizers: exact round trips, known ids, the same again from disk, and twins that agree."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Twin
+
+from sympformer.data.storybook import stories
+from sympformer.data.tokenizers import END_OF_TEXT, SHEET, TABLE, Tokenizer, bpe, load_tokenizer, make_tokenizer
+from sympformer.data.tokenizers.base import Tokenizer as Base
+from sympformer.errors import InputError
+from tests.data.places import MERGES, needs_merges
+
+ODD = [
+    "",
+    " ",
+    "\n\n \t\r\n",
+    "naïve façade — “quotes” … 世界 مرحبا 🙂👩‍👩‍👧 e\u0301",
+    "a\x00b\x7f\u200b\ufeff\u2028",
+    "don't I'LL we've   3.14159 1000000 __init__(self)",
+    f"before {END_OF_TEXT} after",
+    "x" * 5_000,
+    "\U0010ffff\ud7ff",
+]
+
+
+@cache
+def tokenizer(name: str) -> Tokenizer:
+    if name == "gpt2":
+        return make_tokenizer(f"gpt2:{MERGES}", list)
+    return make_tokenizer(name, lambda: stories(300, seed=0))
+
+
+EVERY = ["byte", "bpe:400", "bpe:2048", pytest.param("gpt2", marks=needs_merges)]
+unicode_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_round_trip_of_odd_text(name: str) -> None:
+    own = tokenizer(name)
+    for text in ODD:
+        ids = own.encode(text)
+        assert own.decode(ids) == text
+        assert own.end_of_text not in ids
+        assert own.byte_lengths()[ids].sum() == len(text.encode())
+
+
+@pytest.mark.parametrize("name", EVERY)
+@given(texts=st.lists(unicode_text, max_size=4))
+def test_round_trip_of_any_text(name: str, texts: list[str]) -> None:
+    own = tokenizer(name)
+    assert [own.decode(ids) for ids in own.encode_batch(texts)] == texts
+    if texts:
+        joined = own.encode_documents(texts)
+        assert np.array_equal(joined, Base.encode_documents(own, texts))
+        assert own.decode(joined) == "".join(text + END_OF_TEXT for text in texts)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_saved_and_loaded(name: str, tmp_path: Path) -> None:
+    own = tokenizer(name)
+    files = own.save(tmp_path)
+    assert sorted(file.name for file in files) == sorted([TABLE, SHEET])
+    again = load_tokenizer(tmp_path)
+    assert again.describe() == own.describe()
+    assert type(again) is type(own)
+    for text in ODD:
+        assert again.encode(text) == own.encode(text)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@given(text=unicode_text)
+def test_hugging_face_reads_the_saved_table_and_agrees(name: str, text: str) -> None:
+    assert hugging_face(name).encode(text, add_special_tokens=False).ids == tokenizer(name).encode(text)
+
+
+@cache
+def hugging_face(name: str) -> Twin:
+    return Twin.from_str(tokenizer(name).vocabulary.to_json())
+
+
+def test_hugging_face_agrees_on_stories() -> None:
+    texts = list(stories(200, seed=9))
+    theirs = [encoding.ids for encoding in hugging_face("bpe:2048").encode_batch(texts)]
+    assert [ids.tolist() for ids in tokenizer("bpe:2048").encode_batch(texts)] == theirs
+    assert hugging_face("bpe:2048").token_to_id(END_OF_TEXT) == tokenizer("bpe:2048").end_of_text
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "padded"),
+    [
+        ("byte", 257, 320),
+        ("bpe:400", 400, 448),
+        ("bpe:2048", 2048, 2048),
+        pytest.param("gpt2", 50257, 50304, marks=needs_merges),
+    ],
+)
+def test_sizes(name: str, size: int, padded: int) -> None:
+    own = tokenizer(name)
+    assert (own.vocab_size, own.padded_vocab_size, own.end_of_text) == (size, padded, size - 1)
+    assert own.decode([own.end_of_text]) == END_OF_TEXT
+    if padded > size:
+        assert own.decode([size]) == "\ufffd"
+    with pytest.raises(InputError, match=f"token id {padded} is outside the vocabulary"):
+        own.decode([padded])
+
+
+# ids as GPT-2's own encoder gives them
+KNOWN_GPT2 = {
+    "Hello world": [15496, 995],
+    "Once upon a time": [7454, 2402, 257, 640],
+    "The quick brown fox jumps over the lazy dog.": [464, 2068, 7586, 21831, 18045, 625, 262, 16931, 3290, 13],
+    " \n": [220, 198],
+    "1234": [1065, 2682],
+}
+
+
+@needs_merges
+@pytest.mark.parametrize("text", KNOWN_GPT2)
+def test_gpt2_has_the_known_ids(text: str) -> None:
+    assert tokenizer("gpt2").encode(text) == KNOWN_GPT2[text]
+
+
+@needs_merges
+def test_gpt2_merges_with_header_and_from_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + MERGES.read_text(encoding="utf-8"), encoding="utf-8")
+    assert make_tokenizer(f"gpt2:{tmp_path}", list).fingerprint == tokenizer("gpt2").fingerprint
+
+
+def test_gpt2_refuses_other_merges(tmp_path: Path) -> None:
+    (tmp_path / "merges.txt").write_text("a b\nc d\n")
+    with pytest.raises(InputError, match="does not hold GPT-2's 50,000 merges"):
+        make_tokenizer(f"gpt2:{tmp_path}/merges.txt", list)
+    with pytest.raises(InputError, match=r"cannot read GPT-2's merges at .*none\.txt: No such file"):
+        make_tokenizer(f"gpt2:{tmp_path}/none.txt", list)
+
+
+def test_gpt2_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("tiktoken.load.read_file", refuse)
+    with pytest.raises(InputError, match="could not be downloaded: connect once, or give the merges file"):
+        make_tokenizer("gpt2", list)
+
+
+def refuse(path: str) -> bytes:
+    raise ConnectionError(path)
+
+
+@needs_merges
+def test_gpt2_from_tiktokens_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    merges = "#version: 0.2\n" + MERGES.read_text(encoding="utf-8")
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("tiktoken.load.read_file", lambda path: merges.encode())
+    assert make_tokenizer("gpt2", list).encode("Hello world") == [15496, 995]
+    monkeypatch.setattr("tiktoken.load.read_file", refuse)
+    assert make_tokenizer("gpt2", list).encode("Hello world") == [15496, 995]
+
+
+def test_bpe_training_is_deterministic_across_processes() -> None:
+    code = (
+        "from sympformer.data.storybook import stories; from sympformer.data.tokenizers import make_tokenizer;"
+        "print(make_tokenizer('bpe:2048', lambda: stories(300, seed=0)).fingerprint)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == tokenizer("bpe:2048").fingerprint
+
+
+def test_bpe_trains_on_a_bounded_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bpe, "SAMPLE", 5_000)
+    read = []
+
+    def texts() -> Iterator[str]:
+        for text in stories(1_000, seed=0):
+            read.append(text)
+            yield text
+
+    make_tokenizer("bpe:300", texts)
+    assert 5_000 <= sum(map(len, read)) < 10_000
+
+
+def test_bpe_on_little_text_has_fewer_tokens() -> None:
+    own = make_tokenizer("bpe:5000", lambda: ["a tiny text", "a tiny text"])
+    assert 257 < own.vocab_size < 300
+    assert own.decode(own.encode("a tiny text")) == "a tiny text"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("bpe", "not bpe:N"),
+        ("bpe:", "not bpe:N"),
+        ("bpe:256", "not bpe:N with 257 to"),
+        ("bpe:" + "9" * 5000, "not bpe:N"),
+        ("bpe:-3", "not bpe:N"),
+        ("byte:3", "unknown tokenizer 'byte:3'"),
+        ("gtp2", "unknown tokenizer 'gtp2'.*did you mean 'gpt2'"),
+    ],
+)
+def test_bad_names(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_tokenizer(name, list)
+
+
+def test_damaged_tokenizers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no tokenizer in"):
+        load_tokenizer(tmp_path)
+    own = tokenizer("bpe:400")
+    own.save(tmp_path)
+    table = json.loads((tmp_path / TABLE).read_text(encoding="utf-8"))
+    table["model"]["merges"].pop()
+    (tmp_path / TABLE).write_text(json.dumps(table))
+    with pytest.raises(InputError, match="has changed since it was saved"):
+        load_tokenizer(tmp_path)
+    for broken in ("{", "[]", '{"model": {"vocab": {"a": 5}, "merges": []}}'):
+        (tmp_path / TABLE).write_text(broken)
+        with pytest.raises(InputError, match=r"is not a byte-level BPE tokenizer\.json"):
+            load_tokenizer(tmp_path)
+    own.save(tmp_path)
+    (tmp_path / SHEET).write_text('{"name": "other"}')
+    with pytest.raises(InputError, match="is not the sheet of a saved tokenizer"):
+        load_tokenizer(tmp_path)
