@@ -14,7 +14,7 @@ from sympformer.errors import InputError
 from sympformer.experiments.flow import best_step, calls_to_target, flow, race, start_of
 from sympformer.experiments.flow_race import run
 from sympformer.experiments.flow_systems import make_damping, make_system
-from sympformer.experiments.staging import staged
+from sympformer.staging import staged_files
 
 SMALL: dict[str, Any] = {"dim": 2, "particles": 6, "condition": 5.0, "max_calls": 40}
 
@@ -223,7 +223,7 @@ def test_staged_files_appear_together_or_not_at_all(tmp_path: FilePath) -> None:
     out = tmp_path / "out"
 
     def fail(error: BaseException) -> None:
-        with staged(out) as folder:
+        with staged_files(out) as folder:
             (folder / "half").write_text("")
             raise error
 

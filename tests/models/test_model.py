@@ -394,11 +394,11 @@ def test_describe_tells_parameters_oracles_and_scalars(name: str, preset: str) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["softmax-baseline", "softmax-exp-euler", "softmax-etd-ab2", "linear-presymp-euler"])
+@pytest.mark.parametrize("name", VARIANTS)
 def test_compiled_equals_eager_and_trains(name: str) -> None:
     import warnings
 
-    model = make(name, dtype=torch.float32).train()
+    model = make(name, dtype=torch.float32, n_layer=2).train()
     idx, targets = tokens(4), tokens(4, seed=9)
     eager = model(idx, targets=targets)
     with warnings.catch_warnings():

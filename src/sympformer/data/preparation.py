@@ -12,9 +12,9 @@ import numpy as np
 from sympformer.data.corpora import Corpus, Reading, Shares, open_corpus
 from sympformer.data.meter import Meter
 from sympformer.data.prepared import DTYPES, SHEET, Prepared, Sheet, Split, load_prepared, read_sheet
-from sympformer.data.staging import staged
 from sympformer.data.tokenizers import Tokenizer, check_name, load_tokenizer, make_tokenizer
 from sympformer.errors import InputError
+from sympformer.staging import staged_folder
 
 BATCH = 500_000  # characters encoded at a time
 
@@ -48,7 +48,7 @@ def prepare(
     requested = _requested(tokenizer)
     if _is_there(folder, (opened.describe(), requested, seed), overwrite):
         return Prepared(folder, load_prepared(folder).sheet, reused=True)
-    with staged(folder) as work:
+    with staged_folder(folder) as work:
         made = make_tokenizer(tokenizer, lambda: _training_texts(opened, progress))
         with Meter(f"encoding {opened.source.name}", progress) as meter:
             splits = _write(opened, made, work, meter)

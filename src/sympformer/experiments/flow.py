@@ -19,9 +19,9 @@ from sympformer.experiments import flow_table as table
 from sympformer.experiments.flow_plots import Colour
 from sympformer.experiments.flow_race import STEPS, Race, Run, best_step, calls_to_target, race
 from sympformer.experiments.flow_systems import TITLES, DampingName, Form, SystemName, make_damping, make_system
-from sympformer.experiments.staging import staged
 from sympformer.flows import INTEGRATORS, LogLinear, System
 from sympformer.progress import steps_with_progress
+from sympformer.staging import staged_files
 
 __all__ = ["Race", "Run", "best_step", "calls_to_target", "flow", "race", "start_of"]
 
@@ -86,7 +86,7 @@ def flow(
     particle_system = make_system(system, dim, condition, generator, causal, form)
     x0 = start_of(particles, dim, generator)
     title = TITLES[system] + (", causal" if causal else "")
-    with torch.no_grad(), staged(out, PICTURES) as folder:
+    with torch.no_grad(), staged_files(out, PICTURES) as folder:
         shared = _shared_step(particle_system, step)
         result = _race(particle_system, x0, names, schedule, max_calls, shared, factor)
         notes = _notes(result, schedule, shared, step == "best")

@@ -5,6 +5,7 @@ from collections import Counter
 from torch import nn
 
 from sympformer.models.attention import ClassicalAttention, LinearOracle, SoftmaxOracle
+from sympformer.models.config import ModelConfig
 from sympformer.models.layers import MLP, Embedding, Norm
 from sympformer.models.model import LanguageModel
 from sympformer.models.scalars import LearnedScalars
@@ -38,6 +39,11 @@ def oracle_calls(model: LanguageModel) -> int:
     return model.cfg.n_layer
 
 
+def _passes(cfg: ModelConfig) -> str:
+    twice = cfg.architecture == "sympformer" and cfg.attention == "softmax" and cfg.form == "paper"
+    return "one attention kernel a layer" + (", passed over twice for the others' momenta" if twice else "")
+
+
 def describe(model: LanguageModel) -> str:
     """Parameters by part, oracle calls, and the scalars of every layer."""
     cfg, counts = model.cfg, parameter_counts(model)
@@ -49,7 +55,7 @@ def describe(model: LanguageModel) -> str:
         f" vocabulary {cfg.vocab_size:,}",
         f"parameters   {sum(counts.values()):>12,}",
         *(f"  {name:<10} {count:>12,}" for name, count in counts.items() if count),
-        f"oracle calls {oracle_calls(model):>12,} a forward pass (one attention kernel a layer)",
+        f"oracle calls {oracle_calls(model):>12,} a forward pass ({_passes(cfg)})",
     ]
     return "\n".join(lines + _scalar_table(model.layer_scalars()))
 
