@@ -1,0 +1,233 @@
+"""The paper's equations taken literally: where they hold, and how far off they are where they do not.
+
+Each test stands for a row of docs/theory.md, "Where the paper must be read with care".
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sympformer import flows
+from sympformer.models.cache import Visible
+from tests.flows.cases import SYSTEMS, D, positive, randn, relative_error, symmetric
+from tests.flows.test_integrators import ORDER_DAMPINGS, SPAN, bessel_solution, order_problem, slope
+from tests.models.cases import make, tokens
+
+COUNTS = [80, 160, 320]
+Stepper = Callable[[Tensor, Tensor, float, float], tuple[Tensor, Tensor]]  # (x, y, t, h) -> (x, y)
+
+
+def errors_of(step: Stepper, x0: Tensor, y0: Tensor, end: Tensor, counts: list[int] = COUNTS) -> list[float]:
+    """Relative errors at the end of SPAN, the clock started at 1."""
+    errors = []
+    for n in counts:
+        x, y, h = x0, y0, SPAN / n
+        for k in range(n):
+            x, y = step(x, y, 1 + k * h, h)
+        errors.append(relative_error(torch.cat((x, y)), end))
+    return errors
+
+
+# --- the matrix equations
+
+
+def test_softmax_matrix_equations_with_the_potential_over_n() -> None:
+    """X' = N diag(M1)^-1 Y B', Y' = (N/2 {R, M} + M/N) X A: the anticommutator as printed, the potential by 1/N."""
+    A, B, N = symmetric(), positive(), 6
+    X, Y = randn(N, D), randn(N, D, seed=5)
+    M = (X @ A @ X.mT).exp()
+    sums = M.sum(1)
+    R = torch.diag((Y * (Y @ B.mT)).sum(1) / sums**2)
+    system = flows.SoftmaxAttention(A, B)
+    assert relative_error(N * torch.diag(1 / sums) @ Y @ B.mT, system.velocity(X, Y)) < 1e-12
+    assert relative_error((N / 2 * (R @ M + M @ R) + M / N) @ X @ A, system.force(X, Y)) < 1e-12
+    kinetic = N / 2 * torch.trace(torch.diag(1 / sums) @ Y @ B.mT @ Y.mT)
+    assert relative_error(kinetic - M.sum() / (2 * N), system.hamiltonian(X, Y)) < 1e-12
+    # as printed, N/2 ({R, M} + 2 M) X A: the potential part is N^2 times too large
+    printed_potential = N / 2 * (2 * M) @ X @ A
+    assert relative_error(printed_potential / N**2, system.force(X, 0 * Y)) < 1e-12
+    # the time-dependent Hamiltonian, with the same correction
+    damping, t = flows.LogLinear(1.3, 0.4), 1.8
+    scale = torch.exp(damping.eta(t))
+    moving = N / 2 * torch.trace(torch.diag(1 / sums) @ Y @ B.mT @ Y.mT) / scale - scale * M.sum() / (2 * N)
+    assert relative_error(moving, flows.Undamped(system, damping).hamiltonian(t, X, Y)) < 1e-12
+
+
+def test_linear_matrix_equations() -> None:
+    A, V, N = positive(), symmetric(), 6
+    X, Y = randn(N, D), randn(N, D, seed=5)
+    system = flows.LinearAttention(A, V)
+    assert relative_error(X @ A @ X.mT @ Y / N, system.velocity(X, Y)) < 1e-12
+    assert relative_error(-Y @ Y.mT @ X @ A / N + X @ V, system.force(X, Y)) < 1e-12
+
+
+# --- the exponential Euler weight
+
+
+def drop(damping: flows.LogLinear, t: float, h: float) -> float:
+    """eta(t + h) - eta(t)."""
+    return -math.log(damping.sigma(t, h).item())
+
+
+# name -> (damping, weight(damping, t, h), order)
+WEIGHTS: dict[str, tuple[str, Callable[[flows.LogLinear, float, float], float], int]] = {
+    "exact, m": ("constant", lambda d, t, h: d.weight(t, h).item(), 1),
+    "exact, 2/t": ("decaying", lambda d, t, h: d.weight(t, h).item(), 1),
+    "printed integral, one h too many": ("constant", lambda d, t, h: h * (1 - math.exp(-0.7 * h)) / 0.7, 0),
+    "h/(r+1), from time zero": ("decaying", lambda d, t, h: h / 3, 0),
+    "h_Y zeta_2, alpha_eff a rate": ("decaying", lambda d, t, h: h * (1 - d.sigma(t, h).item()) * h / drop(d, t, h), 0),
+    "h_Y zeta_2, alpha_eff = drop": ("decaying", lambda d, t, h: h * (1 - d.sigma(t, h).item()) / drop(d, t, h), 1),
+}
+
+
+@pytest.mark.parametrize("case", WEIGHTS)
+def test_weights_of_exponential_euler(case: str) -> None:
+    """The weight that follows from the variation of constants has order one; the printed ones have none."""
+    damping_name, weight, order = WEIGHTS[case]
+    damping = ORDER_DAMPINGS[damping_name]
+    system, x0, y0, end = order_problem("quadratic", damping_name)
+
+    def step(x: Tensor, y: Tensor, t: float, h: float) -> tuple[Tensor, Tensor]:
+        velocity, force = system.at(x).both(y)
+        return x + h * velocity, damping.sigma(t, h) * y + weight(damping, t, h) * force
+
+    errors = errors_of(step, x0, y0, end)
+    assert slope(errors, COUNTS) == pytest.approx(order, abs=0.05)
+    assert (errors[-1] > 0.4) == (order == 0)
+
+
+# --- plain Euler
+
+
+def test_nesterovs_factor_is_consistent_with_three_over_t() -> None:
+    """(k-1)/(k+2) = 1 - 3h/((k+2) h): plain_euler then follows alpha = 3/t, its clock started at zero."""
+    system, x0, counts = flows.Quadratic(positive()), randn(5, D), [200, 400, 800]
+    errors = []
+    for n in counts:
+        path = flows.simulate(system, x0, steps=n, h=2.0 / n, integrator="plain_euler", save_every=n)
+        errors.append(relative_error(path.x[-1], bessel_solution(x0, 2.0)))
+    assert slope(errors, counts) == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("new_position", [False, True])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_printed_softmax_euler(sign: int, new_position: bool) -> None:
+    """The new position in the last factor is harmless, a minus sign in front of alpha_k is not."""
+    system, x0, y0, end = order_problem("softmax", "constant")
+    assert isinstance(system, flows.SoftmaxAttention)
+
+    def step(x: Tensor, y: Tensor, t: float, h: float) -> tuple[Tensor, Tensor]:
+        M = (x @ system.A @ x.mT).exp() / len(x)
+        z = M.sum(1, keepdim=True)
+        x_next = x + h * y @ system.B / z
+        rho = (y * (y @ system.B)).sum(1, keepdim=True) / z**2
+        pulled = (x_next if new_position else x) @ system.A
+        force = (rho / 2 + 1) * (M @ pulled) + M @ (rho / 2 * pulled)
+        return x_next, sign * (1 - 0.7 * h) * y + h * force
+
+    errors = errors_of(step, x0, y0, end)
+    assert slope(errors, COUNTS) == pytest.approx(1 if sign == 1 else 0, abs=0.05)
+    assert (errors[-1] > 0.5) == (sign == -1)
+
+
+def test_printed_linear_euler_lacks_a_step_size() -> None:
+    """Without h in front of X V the force is 1/h times too large: the coarsest path is off by 700 %, others blow up."""
+    system, x0, y0 = SYSTEMS["linear"](), randn(5, D) / 2, randn(5, D, seed=5) / 2
+    assert isinstance(system, flows.LinearAttention)
+    fine = flows.simulate(
+        system, x0, y0, steps=400, h=SPAN / 400, integrator="rk4", damping=flows.Constant(0.7), save_every=400
+    )
+    end = torch.cat((fine.x[-1], fine.y[-1]))
+
+    def steps(share: Callable[[float], float]) -> Stepper:
+        def step(x: Tensor, y: Tensor, t: float, h: float) -> tuple[Tensor, Tensor]:
+            pull = y @ y.mT @ x @ system.A / len(x)
+            return x + h * system.velocity(x, y), (1 - 0.7 * h) * y - h * pull + share(h) * x @ system.V
+
+        return step
+
+    assert errors_of(steps(lambda h: h), x0, y0, end, [20])[0] < 0.01
+    assert errors_of(steps(lambda h: 1.0), x0, y0, end, [20])[0] > 5
+    assert not math.isfinite(errors_of(steps(lambda h: 1.0), x0, y0, end, [160])[0])
+
+
+# --- two step sizes
+
+
+@pytest.mark.parametrize("name", [n for n in flows.ACCELERATED if n != "plain_euler"])
+def test_the_momentum_equation_is_stepped_as_a_whole(name: str) -> None:
+    """h_y = 2 h_x: the limit is x' = F, y' = 2 (G - alpha y), not y' = 2 G - alpha y. The clock goes with h_x."""
+    K, x0, y0 = positive(), randn(5, D) / 2, randn(5, D, seed=5) / 2
+    system, doubled, method = flows.Quadratic(K), flows.Quadratic(2 * K), flows.get_integrator(name)
+    whole, force_only = (torch.cat(doubled.exact(x0, y0, SPAN, flows.Constant(m))) for m in (1.4, 0.7))
+    n, history = 400, method.init()
+    x, y, t = x0, y0, torch.tensor(0.0, dtype=torch.float64)
+    for k in range(n):
+        step = flows.Step(k, t, SPAN / n, 2 * SPAN / n, flows.Constant(0.7))
+        x, y, history = method.step(system.at, x, y, step, history)
+        t = t + step.h_x
+    assert relative_error(torch.cat((x, y)), whole) < 4e-3
+    assert relative_error(torch.cat((x, y)), force_only) > 0.2
+
+
+# --- names
+
+
+@pytest.mark.parametrize(("name", "symplectic"), [("symplectic_euler", True), ("presymp_euler", False)])
+def test_only_the_geometric_euler_keeps_the_form_on_the_oscillator(name: str, symplectic: bool) -> None:
+    """|J' Omega J - sigma Omega| / |sigma Omega| of one step, h = 0.1, alpha = 0.7."""
+    system, method, damping, h = flows.Quadratic(positive()), flows.get_integrator(name), flows.Constant(0.7), 0.1
+
+    def step(flat: Tensor) -> Tensor:
+        x, y, _ = method.step(system.at, flat[None, :D], flat[None, D:], flows.Step(0, 1.0, h, h, damping), None)
+        return torch.cat((x[0], y[0]))
+
+    J = torch.autograd.functional.jacobian(step, randn(2 * D))
+    Omega = torch.zeros(2 * D, 2 * D, dtype=torch.float64)
+    Omega[:D, D:], Omega[D:, :D] = torch.eye(D), -torch.eye(D)
+    defect = relative_error(J.mT @ Omega @ J, damping.sigma(1.0, h) * Omega)
+    assert defect < 1e-10 if symplectic else defect > 5e-3
+
+
+# --- the velocity of the MLP
+
+
+def logits_by_hand(model: Any, idx: Tensor, reading: str) -> Tensor:
+    """Exponential Euler, then the MLP step on the velocity that `reading` names."""
+    d, T = model.cfg.d_model, idx.shape[1]
+    x = model.tokens.weight[idx] + model.positions.weight[:T]
+    y, v, t = torch.zeros_like(x), torch.zeros_like(x), model.cfg.t0
+    seen = Visible.make(True, 0, T, torch.device("cpu"), torch.float64)
+    for block in model.blocks:
+        s = block.scalars.report()
+        ahead = F.layer_norm(x + s["mu"] * y, (d,), block.norm_attention.weight)
+        velocity, force = block.oracle.at(ahead, seen).both(y)
+        damping = flows.LogLinear(s["c_log"], s["c_lin"])
+        y = damping.sigma(t, s["h_y"]) * y + damping.weight(t, s["h_y"]) * force
+        y = F.layer_norm(y, (d,), block.bound_attention.weight)
+        x, t = x + s["h_x"] * velocity, t + s["h_x"]
+        u = {"momentum": y, "attention": velocity, "own": v}[reading]
+        u = F.layer_norm(
+            s["beta"] * u + s["gamma"] * block.mlp(x + s["mlp_look_ahead"] * u), (d,), block.bound_mlp.weight
+        )
+        x = x + u
+        y, v = (u if reading == "momentum" else y), (u if reading == "own" else v)
+    return F.layer_norm(x, (d,), model.norm.weight) @ model.tokens.weight.mT
+
+
+@pytest.mark.parametrize("preset", ["tuned", "paper"])
+def test_three_readings_of_the_mlp_velocity(preset: str) -> None:
+    """Each is what it says, and on the same weights they are different models."""
+    logits = {}
+    for reading in ("momentum", "attention", "own"):
+        model = make("softmax-exp-euler", preset, mlp_velocity=reading, look_ahead=True)
+        logits[reading] = model(tokens()).logits.detach()
+        torch.testing.assert_close(logits[reading], logits_by_hand(model, tokens(), reading), rtol=1e-7, atol=1e-7)
+    least = 0.3 if preset == "paper" else 1e-3
+    for a, b in (("momentum", "attention"), ("momentum", "own"), ("attention", "own")):
+        assert relative_error(logits[a], logits[b]) > least

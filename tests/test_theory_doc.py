@@ -1,0 +1,72 @@
+"""docs/theory.md stays true: every test and every code name on it exists."""
+
+import ast
+import re
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+FILES = sorted(set(re.findall(r"\btests/[\w/]+\.py\b", TEXT)))
+TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py(?:::\w+)+)`", TEXT)))
+NAMES = sorted(set(re.findall(r"`((?:flows|ops|models)(?:\.\w+)+)(?:\(.*?\))?`", TEXT)))
+
+
+@cache
+def functions(path: str) -> set[str]:
+    """The test functions of a file, those of a class as Class::test."""
+    found: set[str] = set()
+    for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}::{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
+    return found
+
+
+def resolve(name: str) -> object:
+    """The object called `name` inside the package: a module, an attribute, or a field that a class declares."""
+    parts = name.split(".")
+    value: object = import_module(f"sympformer.{parts[0]}")
+    for i, part in enumerate(parts[1:], 2):
+        if hasattr(value, part):
+            value = getattr(value, part)
+        elif isinstance(value, ModuleType):
+            value = import_module(f"{value.__name__}.{part}")
+        else:
+            assert i == len(parts), f"{name}: nothing can be asked of {part}"
+            value = value.__annotations__[part]
+    return value
+
+
+def test_the_page_was_read() -> None:
+    assert len(TESTS) > 50
+    assert len(NAMES) > 50
+    assert TEXT.count("::") == sum(t.count("::") * TEXT.count(f"`{t}`") for t in TESTS), "write tests as `file::name`"
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_files_exist(path: str) -> None:
+    assert (ROOT / path).is_file()
+
+
+@pytest.mark.parametrize("reference", TESTS)
+def test_tests_exist(reference: str) -> None:
+    path, _, name = reference.partition("::")
+    assert name.split("::")[-1].startswith("test_")
+    assert name in functions(path), f"{path} has no {name}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_code_names_resolve(name: str) -> None:
+    resolve(name)
+
+
+@pytest.mark.parametrize("name", ["flows.NoSuchThing", "flows.LogLinear.no_such_thing", "models.no_such_module"])
+def test_wrong_names_are_noticed(name: str) -> None:
+    with pytest.raises((AttributeError, KeyError, ModuleNotFoundError)):
+        resolve(name)
