@@ -393,18 +393,31 @@ def test_describe_tells_parameters_oracles_and_scalars(name: str, preset: str) -
 # --- torch.compile
 
 
+COMPILED = [(name, "aot_eager") for name in VARIANTS] + [
+    # code generation takes half a minute each: one of every kind
+    (name, "inductor")
+    for name in ("softmax-baseline", "softmax-yuriiformer", "softmax-exp-euler", "linear-etd-ab2")
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", VARIANTS)
-def test_compiled_equals_eager_and_trains(name: str) -> None:
+@pytest.mark.parametrize(("name", "backend"), COMPILED)
+def test_compiled_equals_eager_and_trains(name: str, backend: str) -> None:
     import warnings
+
+    import torch._dynamo as dynamo
 
     model = make(name, dtype=torch.float32, n_layer=2).train()
     idx, targets = tokens(4), tokens(4, seed=9)
     eager = model(idx, targets=targets)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compiler's own deprecations
-        compiled = torch.compile(model)
+        dynamo.reset()  # else the models of earlier tests use up the recompilation limit, and all runs eagerly
+        dynamo.utils.counters.clear()
+        compiled = torch.compile(model, backend=backend)
         out = compiled(idx, targets=targets)
+        assert dynamo.utils.counters["frames"]["ok"] > 0
+        assert not dynamo.utils.counters["graph_break"], "the forward pass must be one graph"
         torch.testing.assert_close(out.loss, eager.loss, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(out.logits, eager.logits, rtol=1e-3, atol=1e-4)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

@@ -1,6 +1,5 @@
 """One layer = one time step. Three architectures, each written as its equations."""
 
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +23,7 @@ class Carry(NamedTuple):
     history: Any
 
 
-def scalars_now(scalars: LearnedScalars, cache: LayerCache | None) -> SimpleNamespace:
+def scalars_now(scalars: LearnedScalars, cache: LayerCache | None) -> Any:
     """A layer's scalars: tensors that learn, or the numbers that a cache keeps when nothing learns."""
     if cache is None or torch.is_grad_enabled():
         return scalars()
@@ -118,7 +117,7 @@ class SympBlock(nn.Module):
         carry = Carry(x_half, y, carry.v, carry.t + s.h_x, history)
         return self.mlp_step(carry, (x_half - x) / s.h_x if self.mlp_velocity == "attention" else None, s)
 
-    def mlp_step(self, carry: Carry, moved: Tensor | None, s: SimpleNamespace) -> Carry:
+    def mlp_step(self, carry: Carry, moved: Tensor | None, s: Any) -> Carry:
         """The inertial MLP step on the velocity that cfg.mlp_velocity names."""
         if self.mlp is None or self.bound_mlp is None:
             return carry
@@ -130,7 +129,7 @@ class SympBlock(nn.Module):
             return carry._replace(y=velocity)
         return carry._replace(v=velocity) if self.mlp_velocity == "own" else carry
 
-    def damping(self, s: SimpleNamespace, t: Tensor, cache: LayerCache | None) -> LogLinear | OneStep:
+    def damping(self, s: Any, t: Tensor, cache: LayerCache | None) -> LogLinear | OneStep:
         """The layer's damping from its scalars (plain_euler has none), or what a cache keeps of it."""
         learning = cache is None or torch.is_grad_enabled()
         if cache is not None and cache.damping is not None and not learning:

@@ -6,7 +6,7 @@ not here.
 """
 
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ class LayerCache:
     rho: Rows = field(default_factory=Rows)
     state: Tensor | None = None  # (B, H, d, d) of linear attention
     # The layer's scalars as plain numbers: they stay the same while a text grows, and cost a third of a token's time.
-    scalars: SimpleNamespace | None = None
+    scalars: Any = None
     damping: OneStep | None = None
 
     def select(self, index: Tensor) -> None:

@@ -1,8 +1,8 @@
 """Learned scalars: step sizes, damping, momentum factors, each kept in its domain by a smooth map."""
 
 import math
-from types import SimpleNamespace
-from typing import Literal, NamedTuple
+from collections import namedtuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,8 @@ class LearnedScalars(nn.Module):
     def __init__(self, specs: dict[str, ScalarSpec]) -> None:
         super().__init__()
         self.specs = specs
+        # A named tuple by the names in use: attributes for the equations, and the compiler can trace it.
+        self.row: Any = namedtuple("Scalars", list(specs))  # type: ignore[misc]
         self.names: dict[Domain, list[str]] = {"positive": [], "fraction": []}
         for name, spec in specs.items():
             if spec.learn:
@@ -53,21 +55,21 @@ class LearnedScalars(nn.Module):
                 with torch.no_grad():
                     raw.copy_(torch.tensor([self.specs[name].raw() for name in names]))
 
-    def forward(self) -> SimpleNamespace:
-        """name -> 0-dimensional tensor (learned) or float (fixed)."""
+    def forward(self) -> Any:
+        """A named tuple of 0-dimensional tensors (learned) and floats (fixed)."""
         values: dict[str, Tensor | float] = {n: s.start for n, s in self.specs.items() if not s.learn}
         if self.positive is not None:
             values |= zip(self.names["positive"], nn.functional.softplus(self.positive).unbind(), strict=True)
         if self.fraction is not None:
             values |= zip(self.names["fraction"], self.fraction.sigmoid().unbind(), strict=True)
-        return SimpleNamespace(**values)
+        return self.row(**values)
 
-    def numbers(self) -> SimpleNamespace:
-        """name -> float, for use without gradients."""
-        return SimpleNamespace(**self.report())
+    def numbers(self) -> Any:
+        """The same as floats, for use without gradients."""
+        return self.row(**self.report())
 
     @torch.no_grad()
     def report(self) -> dict[str, float]:
         """Present values as numbers, in the order of the specs."""
-        values = vars(self())
+        values = self()._asdict()
         return {name: float(values[name]) for name in self.specs}
