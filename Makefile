@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml Makefile
 	  || { echo "sympformer needs Python 3.11 or newer; say which with: make PYTHON=python3.11 ..."; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check $(TORCH)
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev,data,hf]'
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev,data,hf,tensorboard]'
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## set up, then run the main job

@@ -19,7 +19,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("sympformer.experiments.bench:bench", "measure what layers, memory and generation cost, as ratios"),
     "data": ("sympformer.data.commands:COMMANDS", "turn text into token files (prepare), show them (info)"),
     "describe": ("sympformer.experiments.describe:describe", "show a variant's parameters, oracle calls and scalars"),
+    "eval": ("sympformer.training.commands:evaluate", "score a trained model: nats per token, bits per byte"),
     "flow": ("sympformer.experiments.flow:flow", "run particle flows and draw tokens, energies and oracle calls"),
+    "sample": ("sympformer.training.commands:sample", "continue a text with a trained model"),
+    "train": ("sympformer.training.commands:train", "train a language model, or continue a run"),
 }
 
 USAGE = "usage: sympformer [-h] [--version] COMMAND ..."
@@ -77,15 +80,26 @@ def _run(function: Command, args: list[str]) -> int:
     import jsonargparse
 
     jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    command = f"sympformer {args[0]}"
+    command, rest = f"sympformer {args[0]}", args[1:]
+    if rest and rest[0].endswith((".yaml", ".yml")):  # a config file may stand alone
+        rest = ["--config", *rest]
+    rest = _switched_on(rest, function)
     try:
         components: Any = function
-        result = jsonargparse.auto_cli(
-            components, args=args[1:], prog=command, as_positional=False, exit_on_error=False
-        )
+        result = jsonargparse.auto_cli(components, args=rest, prog=command, as_positional=True, exit_on_error=False)
     except jsonargparse.ArgumentError as error:
         raise InputError(f"{readable(str(error), function)} (see '{command} --help')") from error
     return result if isinstance(result, int) else 0
+
+
+def _switched_on(args: list[str], command: Command) -> list[str]:
+    """`--resume` alone means `--resume=true`, for every option that is true or false."""
+    functions = command.values() if isinstance(command, dict) else [command]
+    parameters = [p for function in functions for p in inspect.signature(function).parameters.values()]
+    switches = {f"--{p.name}" for p in parameters if p.annotation is bool}
+    following = [*args[1:], "--"]
+    alone = [a in switches and b.startswith("--") for a, b in zip(args, following, strict=True)]
+    return [f"{arg}=true" if is_alone else arg for arg, is_alone in zip(args, alone, strict=True)]
 
 
 def readable(message: str, command: Command) -> str:
@@ -94,6 +108,10 @@ def readable(message: str, command: Command) -> str:
         option = unknown[1].split("=")[0]
         near = difflib.get_close_matches(option.lstrip("-"), _options(command), n=1)
         return f"unknown option {option!r}" + (f": did you mean '--{near[0]}'?" if near else "")
+    if unknown := re.search(r"(?:Group '([\w.]+)' does not accept option|Option) '([^']+)'", message):
+        option = ".".join(part for part in unknown.groups() if part)
+        near = difflib.get_close_matches(option, _options(command), n=1)
+        return f"unknown option {option!r} in the config" + (f": did you mean {near[0]!r}?" if near else "")
     key, value = re.search(r'Parser key "([\w.]+)"', message), re.search(r"(?:Got|Given) value: (.*)", message)
     expected = re.findall(r"Expected an? (\S.*?)(?:\. Got value.*)?$", message, re.MULTILINE)
     if not (key and value and expected):
@@ -107,8 +125,16 @@ def readable(message: str, command: Command) -> str:
 
 
 def _options(command: Command) -> list[str]:
+    """Every option of a command, nested ones with their dots."""
+    import jsonargparse
+
     functions = command.values() if isinstance(command, dict) else [command]
-    return [name for function in functions for name in inspect.signature(function).parameters]
+    names: list[str] = []
+    for function in functions:
+        components: Any = function
+        parser = jsonargparse.capture_parser(lambda: jsonargparse.auto_cli(components, args=[]))  # noqa: B023
+        names += [action.dest for action in parser._actions]
+    return names
 
 
 if __name__ == "__main__":

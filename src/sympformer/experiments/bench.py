@@ -196,9 +196,19 @@ def print_peak(name: str, T: int) -> None:
     """Child of `peak_memory`: one small step first, so that libraries and thread pools are already counted."""
     size = BODY | {"vocab_size": 2048}
     model_step(variant(name, **(size | {"block_size": 64})), 1)()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = _high_water()
     model_step(variant(name, **(size | {"block_size": T})), 1)()
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+    print(_high_water() - before)
+
+
+def _high_water() -> int:
+    """Peak resident bytes of this process. Linux: its own; ru_maxrss would count the parent's from before the exec."""
+    try:
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+    except OSError:
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def bench_memory(rounds: int) -> list[Row]:
@@ -302,12 +312,15 @@ def bench(suites: list[Suite] | None = None, rounds: int = 15, out: str | None =
         raise InputError(f"rounds must be at least 1, got {rounds}")
     target = _writable(out) if out is not None else None
     rows: list[Row] = []
-    for suite in chosen:
-        rows += SUITES[suite](rounds)
-    _print(rows)
+    for suite in chosen:  # each is shown and written as soon as it is there: the whole takes minutes
+        done = SUITES[suite](rounds)
+        _print(suite, done)
+        rows += done
+        if target is not None:
+            figures = [asdict(row) | {"met": row.met} for row in rows]
+            content = {"machine": machine(), "rounds": rounds, "figures": figures}
+            target.write_text(json.dumps(content, indent=2) + "\n")
     if target is not None:
-        content = {"machine": machine(), "rounds": rounds, "figures": [asdict(row) | {"met": row.met} for row in rows]}
-        target.write_text(json.dumps(content, indent=2) + "\n")
         print(f"written to {target}")
     return 0
 
@@ -324,12 +337,12 @@ def _writable(out: str) -> Path:
     return path
 
 
-def _print(rows: list[Row]) -> None:
+def _print(suite: str, rows: list[Row]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     here = machine()
-    title = f"{here['processor']}, {here['threads']} threads, torch {here['torch']}"
+    title = f"{suite}: {here['processor']}, {here['threads']} threads, torch {here['torch']}"
     table = Table(title=title, title_justify="left")
     for column, justify in (("measured", "left"), ("ratio", "right"), ("wanted", "right"), ("", "left")):
         table.add_column(column, justify=justify)  # type: ignore[arg-type]

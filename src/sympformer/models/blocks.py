@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from sympformer import ops
 from sympformer.flows import LogLinear, OneStep, Step, get_integrator
 from sympformer.models.attention import ORACLES, ClassicalAttention
 from sympformer.models.cache import LayerCache, Visible
@@ -79,12 +80,12 @@ class YuriiBlock(nn.Module):
 
     def forward(self, carry: Carry, k: int, visible: Visible, cache: LayerCache | None) -> Carry:
         s, x, y = scalars_now(self.scalars, cache), carry.x, carry.y
-        update = self.attention(bounded_sum(self.norm_attention, 1.0, x, s.mu_attention, y), visible, cache)
-        y = bounded_sum(self.bound, s.beta_attention, y, s.gamma_attention, update)
+        update = self.attention(self.norm_attention(ops.plus(x, s.mu_attention, y)), visible, cache)
+        y = self.bound(ops.plus(s.beta_attention * y, s.gamma_attention, update))
         x = x + y
         if self.mlp is not None:
-            update = self.mlp(x + s.mu_mlp * y)
-            y = bounded_sum(self.bound, s.beta_mlp, y, s.gamma_mlp, update)
+            update = self.mlp(ops.plus(x, s.mu_mlp, y))
+            y = self.bound(ops.plus(s.beta_mlp * y, s.gamma_mlp, update))
             x = x + y
         return carry._replace(x=x, y=y)
 
@@ -109,8 +110,7 @@ class SympBlock(nn.Module):
 
     def forward(self, carry: Carry, k: int, visible: Visible, cache: LayerCache | None) -> Carry:
         s, x, y = scalars_now(self.scalars, cache), carry.x, carry.y
-        ahead = bounded_sum(self.norm_attention, 1.0, x, s.mu, y) if self.look_ahead else self.norm_attention(x)
-        field = self.oracle.at(ahead, visible, cache)
+        field = self.oracle.at(self.norm_attention(ops.plus(x, s.mu, y) if self.look_ahead else x), visible, cache)
         damping, factor = self.damping(s, carry.t, cache), getattr(s, "factor", None)
         step = Step(k, carry.t, s.h_x, s.h_y, damping, factor, self.bound_attention)
         x_half, y, history = self.integrator.step(lambda _: field, x, y, step, carry.history)
@@ -122,7 +122,7 @@ class SympBlock(nn.Module):
         if self.mlp is None or self.bound_mlp is None:
             return carry
         velocity = moved if moved is not None else carry.v if self.mlp_velocity == "own" else carry.y
-        update = self.mlp(carry.x + s.mlp_look_ahead * velocity)
+        update = self.mlp(ops.plus(carry.x, s.mlp_look_ahead, velocity))
         velocity = bounded_sum(self.bound_mlp, s.beta, velocity, s.gamma, update)
         carry = carry._replace(x=carry.x + velocity)
         if self.mlp_velocity == "momentum":

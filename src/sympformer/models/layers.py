@@ -86,7 +86,15 @@ class MLP(nn.Module):
         self.down = Projection(cfg.mlp_ratio * cfg.d_model, cfg.d_model, std=residual_std(cfg))
 
     def forward(self, x: Tensor) -> Tensor:
-        return dropout(self.down(F.gelu(self.up(self.norm(x)))), self.dropout, self.training)
+        return dropout(self.down(gelu(self.up(self.norm(x)))), self.dropout, self.training)
+
+
+def gelu(x: Tensor) -> Tensor:
+    """x (1 + erf(x / sqrt 2)) / 2. For a token at a time the formula as it stands: the CPU library spends 40
+    microseconds on setting up its kernel, more than a layer's other elementwise work together."""
+    if x.numel() > 4096 or torch.is_grad_enabled() or x.device.type != "cpu":
+        return F.gelu(x)
+    return torch.erf(x * math.sqrt(0.5)).add_(1).mul_(x).mul_(0.5)
 
 
 def residual_std(cfg: ModelConfig) -> float:

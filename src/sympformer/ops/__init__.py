@@ -9,7 +9,7 @@ from sympformer.ops.linear import (
     symplectic_step,
 )
 from sympformer.ops.loss import linear_cross_entropy, linear_cross_entropy_naive
-from sympformer.ops.pointwise import norm_of_sum, norm_of_sum_naive, own_euler_step, own_euler_step_naive
+from sympformer.ops.pointwise import norm_of_sum, norm_of_sum_naive, own_euler_step, own_euler_step_naive, plus
 from sympformer.ops.softmax import (
     attention_lse,
     attention_lse_naive,
@@ -31,6 +31,7 @@ __all__ = [
     "norm_of_sum_naive",
     "own_euler_step",
     "own_euler_step_naive",
+    "plus",
     "symplectic_scan",
     "symplectic_scan_naive",
     "symplectic_step",

@@ -15,6 +15,11 @@ Scalar = float | Tensor
 EPS = 1e-5  # of LayerNorm, as in torch
 
 
+def plus(u: Tensor, b: Scalar, v: Tensor) -> Tensor:
+    """u + b v, in one kernel where b is a plain number."""
+    return u + b * v if isinstance(b, Tensor) else torch.add(u, v, alpha=b)
+
+
 def norm_of_sum(a: Scalar, u: Tensor, b: Scalar, v: Tensor, gain: Tensor) -> Tensor:
     """LayerNorm(a u + b v) with a gain and no bias; keeps u and v, not their sum."""
     if not torch.is_grad_enabled():
@@ -24,7 +29,7 @@ def norm_of_sum(a: Scalar, u: Tensor, b: Scalar, v: Tensor, gain: Tensor) -> Ten
 
 def norm_of_sum_naive(a: Scalar, u: Tensor, b: Scalar, v: Tensor, gain: Tensor) -> Tensor:
     """The slow twin of `norm_of_sum`."""
-    return F.layer_norm(a * u + b * v, u.shape[-1:], gain, eps=EPS)
+    return F.layer_norm(plus(a * u, b, v), u.shape[-1:], gain, eps=EPS)
 
 
 def own_euler_step(
@@ -74,8 +79,8 @@ def own_euler_step_naive(
     kinetic = (_heads(y, mean) * _heads(By, mean)).sum(-1, keepdim=True)
     velocity = torch.exp(-log_z) * _heads(By, mean)
     force = (torch.exp(-log_z) * kinetic / 2 + torch.exp(log_z)) * mean
-    y_next = zeta_1 * y + zeta_2 * force.reshape(y.shape)
-    return x + h_x * velocity.reshape(x.shape), F.layer_norm(y_next, y.shape[-1:], gain, eps=EPS)
+    y_next = plus(zeta_1 * y, zeta_2, force.reshape(y.shape))
+    return plus(x, h_x, velocity.reshape(x.shape)), F.layer_norm(y_next, y.shape[-1:], gain, eps=EPS)
 
 
 def _heads(t: Tensor, mean: Tensor) -> Tensor:

@@ -1,0 +1,41 @@
+"""From prepared text to a trained model: configs, optimizer groups, schedule, checkpoints, the loop, evaluation.
+
+    from sympformer import training
+
+    config = training.TrainConfig(steps=200, out="runs/first")
+    result = training.run_training(config)
+    run = training.load_run(result.folder)
+    print(run.sample("One day", max_new_tokens=50))
+
+Names are loaded when first used, so that importing this package stays light.
+"""
+
+from importlib import import_module
+from typing import Any
+
+# public name -> module that defines it
+_LAZY: dict[str, str] = {
+    "DataConfig": "sympformer.training.config",
+    "Evaluation": "sympformer.training.evaluate",
+    "TrainConfig": "sympformer.training.config",
+    "TrainResult": "sympformer.training.loop",
+    "TrainedRun": "sympformer.training.run",
+    "evaluate_model": "sympformer.training.evaluate",
+    "learning_rate": "sympformer.training.schedule",
+    "load_config": "sympformer.training.config",
+    "load_run": "sympformer.training.run",
+    "make_optimizers": "sympformer.training.optimizer",
+    "run_training": "sympformer.training.loop",
+}
+
+__all__ = sorted(_LAZY)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'sympformer.training' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

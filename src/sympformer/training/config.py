@@ -1,0 +1,226 @@
+"""The one description of a training run: frozen, validated, one YAML file per named run.
+
+Every option that changes the result is here, so that the resolved config in a run folder is the recipe of its model.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from sympformer.errors import InputError
+from sympformer.training.fields import check_names, check_types
+
+Precision = Literal["float32", "bfloat16", "float16"]
+OptimizerName = Literal["adamw", "muon"]
+Device = Literal["auto", "cpu", "cuda"]
+Strategy = Literal["auto", "ddp", "fsdp2"]
+
+DEFAULT_VARIANT = "softmax-exp-euler"
+# Options that do not change the result: a resumed run may have others than the run it continues.
+FREE_TO_CHANGE = ("out", "keep_last", "checkpoint_every", "tensorboard", "device", "strategy", "sample_prompt")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which text, and how it becomes tokens."""
+
+    corpus: str = "storybook"
+    """Name or path of the corpus, as 'sympformer data prepare' takes it."""
+    tokenizer: str = "bpe:2048"
+    """bpe:N (trained on the corpus), gpt2, gpt2:PATH/merges.txt, byte, or a folder with a saved tokenizer."""
+    folder: str | None = None
+    """Folder of prepared tokens; then corpus and tokenizer are not looked at. By default the tokens are prepared on
+    first use and kept in a cache folder."""
+    validation: float = 0.05
+    """Share of the documents held out for validation, where the corpus has no such split of its own."""
+    column: str = "text"
+    """Field or column that holds the text."""
+    separator: str = "auto"
+    """What stands between the documents of a .txt file."""
+    limit: int | None = None
+    """Take only the first so many documents of each split."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        if not 0 < self.validation < 1:
+            raise InputError(f"data.validation must lie strictly between 0 and 1, got {self.validation}")
+        if self.limit is not None and self.limit < 1:
+            raise InputError(f"data.limit must be at least 1, got {self.limit}")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that defines a training run."""
+
+    model: dict[str, Any] = field(default_factory=lambda: {"variant": DEFAULT_VARIANT, "preset": "tuned"})
+    """The model: 'variant' and 'preset' (tuned or paper), and any option of ModelConfig, such as n_layer, n_head,
+    d_model, block_size. With 'architecture' instead of 'variant', a full ModelConfig."""
+    data: DataConfig = field(default_factory=DataConfig)
+    """The text."""
+    steps: int | None = None
+    """Optimizer steps; by default as many as `tokens` needs."""
+    tokens: int | None = 800_000
+    """Training tokens, rounded up to whole steps; not looked at where `steps` is given."""
+    batch_size: int = 16
+    """Texts in one forward pass."""
+    accumulate: int = 1
+    """Forward passes in one optimizer step. Processes share batch_size x accumulate texts between them."""
+
+    lr: float = 16e-3
+    """Peak learning rate. The default suits the default model; a wider one wants less."""
+    min_lr_ratio: float = 0.1
+    """The cosine ends at this share of the peak."""
+    warm_up: int = 50
+    """Steps of linear warm-up."""
+    optimizer: OptimizerName = "adamw"
+    """adamw, or muon for the matrices and adamw for the rest."""
+    weight_decay: float = 0.1
+    """Decay of matrices and embeddings; gains and learned scalars have none."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """AdamW's averaging factors."""
+    clip: float | None = 1.0
+    """Largest norm of the gradient without the learned scalars, which are never clipped; null clips nothing."""
+    scalar_lr_factor: float = 5.0
+    """Learning rate of step sizes, damping and momentum factors, as a multiple."""
+    precision: Precision = "float32"
+    """float32, or mixed precision with bfloat16 or (on CUDA) float16."""
+
+    log_every: int = 10
+    """Steps between lines of metrics; a line holds the mean loss since the last."""
+    eval_every: int = 100
+    """Steps between evaluations; there is always one at the end."""
+    eval_tokens: int | None = 100_000
+    """Size of the fixed validation set, spread over the validation text; null takes all of it."""
+    sample_every: int | None = None
+    """Steps between text samples; by default one at the end."""
+    sample_tokens: int = 80
+    """Length of a text sample."""
+    sample_prompt: str = "One day"
+    """How a text sample begins."""
+    checkpoint_every: int = 100
+    """Steps between checkpoints; there is always one at the end."""
+    keep_last: int = 2
+    """How many of the newest checkpoints stay; the best one (weights only) always does."""
+
+    seed: int = 0
+    """Draws the starting weights, the order of the texts and dropout."""
+    device: Device = "auto"
+    """cpu, cuda, or whichever is there."""
+    strategy: Strategy = "auto"
+    """Under torchrun: ddp (every process holds the model) or fsdp2 (the model is split between them)."""
+    out: str | None = None
+    """Run folder; by default a new one under runs/."""
+    tensorboard: bool = False
+    """Write TensorBoard files too."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        self._check_counts()
+        self._check_rates()
+        if "\0" in f"{self.out}{self.data.folder}{self.data.corpus}{self.data.tokenizer}":
+            raise InputError("out, data.folder, data.corpus and data.tokenizer must not hold the character U+0000")
+        if self.steps is None and self.tokens is None:
+            raise InputError("say how long to train: give steps or tokens")
+        if self.optimizer == "muon" and self.precision == "float16":
+            raise InputError("optimizer = 'muon' does not go with precision = 'float16'; choose bfloat16 or float32")
+
+    def _check_counts(self) -> None:
+        least_one = ("batch_size", "accumulate", "log_every", "eval_every", "checkpoint_every", "keep_last")
+        for name in (*least_one, "steps", "tokens", "eval_tokens", "sample_every", "sample_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}")
+        if self.warm_up < 0:
+            raise InputError(f"warm_up must not be negative, got {self.warm_up}")
+        if not 0 <= self.seed < 2**63:
+            raise InputError(f"seed must lie between 0 and 2^63 - 1, got {self.seed}")
+
+    def _check_rates(self) -> None:
+        for name in ("lr", "scalar_lr_factor", "clip"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise InputError(f"{name} must be positive and finite, got {value}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise InputError(f"weight_decay must be finite and not negative, got {self.weight_decay}")
+        if not 0 <= self.min_lr_ratio <= 1:
+            raise InputError(f"min_lr_ratio must lie between 0 and 1, got {self.min_lr_ratio}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise InputError(f"betas must lie in [0, 1), got {list(self.betas)}")
+
+    def replace(self, **changes: Any) -> "TrainConfig":
+        """A copy with some fields changed."""
+        check_names(TrainConfig, changes, "train")
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as plain values."""
+        return dataclasses.asdict(self) | {"betas": list(self.betas)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "TrainConfig":
+        """The config of these fields; missing ones take their defaults, unknown ones are errors."""
+        check_names(cls, values, "train")
+        values = dict(values)
+        if "data" in values:
+            check_names(DataConfig, values["data"], "data")
+            values["data"] = DataConfig(**values["data"])
+        if isinstance(values.get("betas"), list):
+            values["betas"] = tuple(values["betas"])
+        return cls(**values)
+
+    def to_yaml(self) -> str:
+        """YAML text that `load_config` and `sympformer train` read."""
+        import yaml
+
+        return yaml.safe_dump(self.to_dict(), sort_keys=False)
+
+    def global_batch(self) -> int:
+        """Texts in one optimizer step, over all processes."""
+        return self.batch_size * self.accumulate
+
+    def total_steps(self, block_size: int) -> int:
+        """Optimizer steps of the whole run."""
+        if self.steps is not None:
+            return self.steps
+        assert self.tokens is not None  # checked at the start
+        return -(-self.tokens // (self.global_batch() * block_size))
+
+    def differences(self, other: "TrainConfig") -> list[str]:
+        """Names of the options that change the result and are not the same."""
+        mine, theirs = self.to_dict(), other.to_dict()
+        return [name for name in mine if name not in FREE_TO_CHANGE and mine[name] != theirs[name]]
+
+
+def load_config(path: str | Path) -> TrainConfig:
+    """Read a YAML config file."""
+    import yaml
+
+    try:
+        values = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_numbers_loader())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the config {path}: {getattr(error, 'strerror', None) or error}") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    return TrainConfig.from_dict({} if values is None else values)
+
+
+def _numbers_loader() -> Any:
+    """YAML 1.2's numbers, as the command line reads them: 3e-4 is a number, not a text."""
+    import re
+
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    number = re.compile(r"^[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?$|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$")
+    whole = re.compile(r"^[-+]?\d[\d_]*$")
+    Loader.yaml_implicit_resolvers = {
+        key: [pair for pair in pairs if pair[0] not in ("tag:yaml.org,2002:float", "tag:yaml.org,2002:int")]
+        for key, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    for tag, pattern in (("int", whole), ("float", number)):
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", pattern, list("-+.0123456789"))
+    return Loader

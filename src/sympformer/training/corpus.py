@@ -1,0 +1,56 @@
+"""The prepared tokens of a run: found, or prepared on first use and kept."""
+
+import hashlib
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from sympformer.data import Prepared, load_prepared, prepare
+from sympformer.data.preparation import default_folder
+from sympformer.data.prepared import SHEET
+from sympformer.errors import InputError
+from sympformer.training.config import DataConfig
+
+
+def open_data(config: DataConfig, seed: int = 0) -> Prepared:
+    """The tokens that a config asks for: from its folder, from ./data, or from the cache, made there if missing."""
+    if config.folder is not None:
+        return load_prepared(config.folder)
+    beside = default_folder(config.corpus, config.tokenizer)
+    if (beside / SHEET).is_file():
+        try:
+            return _prepare(config, beside, seed)
+        except InputError:
+            pass  # prepared in another way: left alone
+    folder = cache_folder(config, seed)
+    try:
+        return _prepare(config, folder, seed)
+    except InputError:
+        if not (folder / SHEET).is_file():
+            raise
+    return _prepare(config, folder, seed, overwrite=True)  # the text has changed since, or the cache is damaged
+
+
+def cache_folder(config: DataConfig, seed: int = 0) -> Path:
+    """Where the tokens of a config are kept: $SYMPFORMER_CACHE, or sympformer in the user's cache folder."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    root = os.environ.get("SYMPFORMER_CACHE") or Path(home) / "sympformer"
+    corpus = os.path.abspath(config.corpus) if os.path.exists(config.corpus) else config.corpus
+    request = json.dumps(asdict(config) | {"corpus": corpus, "seed": seed}, sort_keys=True)
+    name = f"{default_folder(config.corpus, config.tokenizer).name}-{hashlib.sha256(request.encode()).hexdigest()[:8]}"
+    return Path(root) / "data" / name
+
+
+def _prepare(config: DataConfig, folder: Path, seed: int, overwrite: bool = False) -> Prepared:
+    return prepare(
+        config.corpus,
+        config.tokenizer,
+        folder,
+        seed=seed,
+        validation=config.validation,
+        column=config.column,
+        separator=config.separator,
+        limit=config.limit,
+        overwrite=overwrite,
+    )

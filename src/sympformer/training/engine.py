@@ -1,0 +1,102 @@
+"""Lightning Fabric as the engine: device, precision, processes. Imported only when training begins."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from sympformer.errors import InputError
+from sympformer.models import LanguageModel, ModelConfig, build_model
+from sympformer.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+PRECISIONS: dict[str, Any] = {"float32": "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}
+
+
+class LossOf(nn.Module):
+    """The model as the engine sees it: tokens in, loss out."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        loss = self.model(inputs, targets=targets).loss
+        assert loss is not None  # there are targets
+        return loss
+
+
+def pick_device(config: TrainConfig) -> str:
+    """cpu or cuda; raises where the config asks for what is not there."""
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise InputError("device = 'cuda' asks for a GPU and there is none; choose device = 'cpu' or 'auto'")
+    device = "cuda" if config.device == "auto" and torch.cuda.is_available() else config.device.replace("auto", "cpu")
+    if config.precision == "float16" and device == "cpu":
+        raise InputError("precision = 'float16' needs a CUDA device; on the CPU choose bfloat16 or float32")
+    return device
+
+
+def make_fabric(config: TrainConfig, cfg: ModelConfig) -> "Fabric":
+    """The engine, launched: one process, or those that torchrun started."""
+    device, world = pick_device(config), int(os.environ.get("WORLD_SIZE", "1"))
+    from lightning_fabric import Fabric
+
+    fabric = Fabric(
+        accelerator=device,
+        devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        num_nodes=world // int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        strategy=_strategy(config, cfg, world),
+        precision=PRECISIONS[config.precision],
+    )
+    fabric.launch()
+    return fabric
+
+
+def _strategy(config: TrainConfig, cfg: ModelConfig, world: int) -> Any:
+    if config.strategy == "fsdp2":
+        if world == 1:
+            raise InputError("strategy = 'fsdp2' splits a model between processes; start them with torchrun")
+        from lightning_fabric.strategies import ModelParallelStrategy
+
+        return ModelParallelStrategy(_shard, data_parallel_size=world, tensor_parallel_size=1)
+    if world == 1:
+        return "auto"
+    from lightning_fabric.strategies import DDPStrategy
+
+    return DDPStrategy(find_unused_parameters=leaves_parameters_unused(cfg))
+
+
+def _shard(module: nn.Module, mesh: Any) -> nn.Module:
+    """FSDP2: every block on its own, then the rest."""
+    from torch.distributed.fsdp import fully_shard
+
+    assert isinstance(module, LossOf)
+    for block in module.model.blocks:
+        fully_shard(block, mesh=mesh["data_parallel"])
+    fully_shard(module, mesh=mesh["data_parallel"])
+    return module
+
+
+def leaves_parameters_unused(cfg: ModelConfig) -> bool:
+    """Whether some parameters never get a gradient, such as the last layer's momentum gain where no MLP reads it."""
+    probe = build_model(cfg.replace(dropout=0.0, vocab_size=64, block_size=2), seed=0)
+    ids = torch.zeros(1, 2, dtype=torch.long)
+    LossOf(probe)(ids, ids).backward()
+    return any(parameter.grad is None for parameter in probe.parameters())
+
+
+def all_sums(fabric: "Fabric", *values: float) -> list[float]:
+    """Numbers summed over all processes."""
+    total = fabric.all_reduce(torch.tensor(values, dtype=torch.float64, device=fabric.device), reduce_op="sum")
+    assert isinstance(total, Tensor)
+    return total.tolist()
+
+
+def part(fabric: "Fabric") -> None:
+    """Let the processes of a finished run go together: one that leaves early would abort the others."""
+    if fabric.world_size > 1:
+        fabric.barrier()
+        torch.distributed.destroy_process_group()

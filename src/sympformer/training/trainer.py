@@ -1,0 +1,317 @@
+"""One run in progress: a step, and what happens between steps."""
+
+import resource
+import sys
+import time
+from math import gcd
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from sympformer.data import BlockSampler, Prepared, validation_blocks
+from sympformer.models import LanguageModel, build_model
+from sympformer.training import run as runs
+from sympformer.training.checkpoint import (
+    Checkpoint,
+    CheckpointFolder,
+    Progress,
+    load_model_tensors,
+    load_optimizer_tensors,
+    model_tensors,
+    optimizer_tensors,
+)
+from sympformer.training.config import TrainConfig
+from sympformer.training.engine import LossOf, all_sums
+from sympformer.training.evaluate import Evaluation, evaluate_sums, momentum_norms, summary
+from sympformer.training.metrics import layer_columns
+from sympformer.training.optimizer import clip_gradients, make_optimizers, set_learning_rate
+from sympformer.training.reporter import Reporter
+from sympformer.training.run_files import RunFiles
+from sympformer.training.schedule import learning_rate
+from sympformer.training.signals import StopSignal
+from sympformer.training.window import Window
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+class Trainer:
+    """Holds the parts of a run and moves them on, one step at a time."""
+
+    def __init__(
+        self,
+        fabric: "Fabric",
+        config: TrainConfig,
+        model: LanguageModel,
+        prepared: Prepared,
+        folder: Path,
+        reporter: Reporter,
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        self.fabric, self.config, self.model, self.reporter = fabric, config, model, reporter
+        self.progress = Progress() if checkpoint is None else checkpoint.progress
+        self.total = config.total_steps(model.cfg.block_size)
+        self.checkpoints = CheckpointFolder(folder / runs.CHECKPOINTS, config.keep_last)
+        self.tokenizer = prepared.tokenizer
+        self.byte_lengths = self.tokenizer.byte_lengths()
+        self.sampler = BlockSampler(prepared.tokens("train"), model.cfg.block_size, config.global_batch(), config.seed)
+        self.validation = validation_blocks(prepared.tokens("validation"), model.cfg.block_size, config.eval_tokens)
+        # processes share the forward passes of a step if they can, and the texts of each pass if they cannot
+        self.passes = config.accumulate // gcd(config.accumulate, fabric.world_size)
+        self.split = config.strategy == "fsdp2"  # no process holds the whole model, all must join in every pass
+        columns = layer_columns([row | {"momentum_rms": 0.0} for row in model.layer_scalars()])
+        self._set_up(checkpoint)
+        self.window = Window(self.progress.pending, scaled=config.precision == "float16")
+        self.validation_loss: float | None = None
+        self.last_sample: str | None = None
+        self.files = RunFiles(folder, config, columns, self.progress.step) if fabric.is_global_zero else None
+        self._clock = self._speed_from = (time.monotonic(), self.progress.step)
+
+    def _set_up(self, checkpoint: Checkpoint | None) -> None:
+        """Give model and optimizers to the engine; state goes back in where there is some."""
+        self.loss_of = self.fabric.setup_module(LossOf(self.model))
+        self.optimizers = make_optimizers(self.model, self.config)
+        wrapped = self.fabric.setup_optimizers(*self.optimizers)
+        self._wrapped: list[Any] = list(wrapped) if isinstance(wrapped, tuple) else [wrapped]
+        if checkpoint is not None:
+            load_optimizer_tensors(self.model, self.optimizers, checkpoint.optimizer)
+            self.fabric.strategy.precision.load_state_dict(self.progress.scaler)
+
+    # --- the loop
+
+    def run(self) -> int | None:
+        """Train to the end; returns the signal that stopped it earlier, if any."""
+        self._announce()
+        self.model.train()
+        with StopSignal() as stop:
+            self.reporter.start()
+            while self.progress.step < self.total:
+                self.step(self.progress.step)
+                self.progress.step += 1
+                self._between_steps()
+                if self._should_stop(stop) and self.progress.step < self.total:
+                    self._read_window()
+                    self._save()
+                    self.reporter.say(f"stopped at step {self.progress.step} of {self.total}, saved")
+                    return stop.received or 15
+        self._finish()
+        return None
+
+    def step(self, step: int) -> None:
+        """Forward and backward passes over the step's batch, then one update."""
+        world = self.fabric.world_size
+        lr = self.learning_rate(step)
+        set_learning_rate(self.optimizers, lr)
+        if self.model.cfg.dropout > 0:
+            torch.manual_seed((self.config.seed * 1_000_003 + step) * 4096 + self.fabric.global_rank & (2**63 - 1))
+        loss = torch.zeros((), device=self.fabric.device)
+        for part in range(self.passes):
+            inputs, targets = self._batch(step, part)
+            with self.fabric.no_backward_sync(self.loss_of, enabled=world > 1 and part < self.passes - 1):
+                part_loss = self.loss_of(inputs, targets) / self.passes
+                self.fabric.backward(part_loss)
+            loss += part_loss.detach()
+        for optimizer in self.optimizers:
+            self.fabric.strategy.precision.unscale_gradients(optimizer)
+        norms = clip_gradients(self.optimizers, self.config.clip)
+        for optimizer in self._wrapped:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self.window.add(loss, *norms)
+
+    def _batch(self, step: int, part: int) -> tuple[Tensor, Tensor]:
+        place = self.fabric.global_rank * self.passes + part
+        inputs, targets = self.sampler.batch(step, place, self.fabric.world_size * self.passes)
+        device = self.fabric.device
+        return (
+            torch.from_numpy(inputs).to(device, non_blocking=True),
+            torch.from_numpy(targets).to(device, non_blocking=True),
+        )
+
+    def learning_rate(self, step: int) -> float:
+        """The rate of a step."""
+        config = self.config
+        return learning_rate(step, config.lr, config.warm_up, self.total, config.min_lr_ratio)
+
+    def _due(self, every: int | None) -> bool:
+        return every is not None and (self.progress.step % every == 0 or self.progress.step == self.total)
+
+    def _between_steps(self) -> None:
+        config = self.config
+        log, evaluate, save = (self._due(n) for n in (config.log_every, config.eval_every, config.checkpoint_every))
+        if log or evaluate or save or (self.fabric.device.type == "cpu" and self.fabric.world_size == 1):
+            self._read_window()
+        if log or evaluate:
+            self._record(log, evaluate)
+        if self._due(config.sample_every) and self.progress.step < self.total:
+            self._sample()
+        if save:
+            self._save()
+
+    def _should_stop(self, stop: StopSignal) -> bool:
+        """Whether any process was told to stop; several ask each other only now and then."""
+        if self.fabric.world_size == 1:
+            return stop.received is not None
+        if not self._due(self.config.log_every):
+            return False
+        return all_sums(self.fabric, float(stop.received is not None))[0] > 0
+
+    # --- between steps
+
+    def _read_window(self) -> None:
+        self.window.read(self.progress.step, self.fabric, self._advice)
+
+    def _advice(self) -> str:
+        """What to do when the run has left the finite numbers."""
+        last = self.checkpoints.steps("step")[-1:]
+        kept = f"the last good checkpoint is step {last[0]}" if last else "there is no checkpoint yet"
+        return (
+            f"{kept}. Try a lower --lr (now {self.config.lr:g}), a longer --warm_up, --precision float32,"
+            " or --model.momentum_bound norm"
+        )
+
+    def _record(self, log: bool, evaluate: bool) -> None:
+        """One line of metrics."""
+        step = self.progress.step
+        speed = self._speed()
+        record: dict[str, Any] = {
+            "step": step,
+            "tokens": step * self.tokens_per_step,
+            "epoch": self.sampler.epoch(step),
+            "lr": self.learning_rate(step - 1),
+        }
+        if log:
+            record |= self.window.mean_and_clear()
+            self.reporter.update(step, record["loss"], self.progress.best_loss, speed)
+        if evaluate:
+            record |= self._evaluate()
+        record |= {"seconds": self._seconds(), "tokens_per_second": speed, "memory_mb": self._memory()}
+        if self.files is not None:
+            self.files.write(record)
+        self._speed_from = (time.monotonic(), step)
+
+    def _evaluate(self) -> dict[str, Any]:
+        """Score the validation set; new best weights are kept."""
+        evaluation = self._score()
+        self.validation_loss = evaluation.loss
+        best = self.progress.best_loss is None or evaluation.loss < self.progress.best_loss
+        if best:
+            self.progress.best_loss, self.progress.best_step = evaluation.loss, self.progress.step
+            self._save_best()
+        self.reporter.say(
+            f"step {self.progress.step}/{self.total}: validation loss {evaluation.loss:.4f}, perplexity "
+            f"{evaluation.perplexity:.2f}, {evaluation.bits_per_byte:.3f} bits per byte{' (best)' if best else ''}"
+        )
+        return {
+            "validation_loss": evaluation.loss,
+            "perplexity": evaluation.perplexity,
+            "bits_per_byte": evaluation.bits_per_byte,
+            "best_validation_loss": self.progress.best_loss,
+            "layers": self._layers(),
+        }
+
+    def _score(self) -> Evaluation:
+        share = (0, 1) if self.split else (self.fabric.global_rank, self.fabric.world_size)
+        batch, device = self.config.batch_size, self.fabric.device
+        self.loss_of.eval()
+        sums = evaluate_sums(self.loss_of, device, self.validation, self.byte_lengths, batch, share)
+        self.loss_of.train()
+        if share[1] > 1:
+            nats, tokens, size = all_sums(self.fabric, *sums)
+            sums = nats, int(tokens), int(size)
+        return summary(*sums)
+
+    def _layers(self) -> list[dict[str, float]]:
+        """The layers' scalars and the size of their momenta on the first validation window."""
+        model = self._whole_model()
+        inputs, _ = next(self.validation.batches(1))
+        with self.fabric.autocast():
+            norms = momentum_norms(model, torch.from_numpy(inputs).to(model.tokens.weight.device))
+        return [row | ({"momentum_rms": norms[k]} if norms else {}) for k, row in enumerate(model.layer_scalars())]
+
+    def _whole_model(self) -> LanguageModel:
+        """The model in one piece: itself, or a copy of what the processes share."""
+        if not self.split:
+            return self.model
+        copy = build_model(self.model.cfg, seed=0)
+        load_model_tensors(copy, model_tensors(self.model), self.checkpoints.folder)
+        return copy
+
+    def _save(self) -> None:
+        """Write a checkpoint; every process gives its part, the first one writes."""
+        if self.fabric.is_global_zero or self.split:
+            model, optimizer = model_tensors(self.model), optimizer_tensors(self.model, self.optimizers)
+            self.progress.seconds = self._seconds()
+            self._clock = (time.monotonic(), self.progress.step)
+            self.progress.pending = self.window.rows
+            self.progress.scaler = self.fabric.strategy.precision.state_dict()
+            if self.fabric.is_global_zero:
+                self.checkpoints.save(self.progress, model, optimizer)
+        self.fabric.barrier()
+
+    def _save_best(self) -> None:
+        if self.fabric.is_global_zero or self.split:
+            model = model_tensors(self.model)
+            if self.fabric.is_global_zero:
+                self.checkpoints.save_best(self.progress, model)
+
+    def _sample(self) -> None:
+        """Draw a text from the present weights."""
+        model, config = self._whole_model(), self.config
+        if self.files is None:
+            return
+        text = runs.sample_text(model, self.tokenizer, config.sample_prompt, config.sample_tokens)
+        self.files.samples.write(self.progress.step, config.sample_prompt, text)
+        tell = (
+            self.reporter.note if self.progress.step == self.total else self.reporter.say
+        )  # the command shows the last
+        tell(f"sample: {text}")
+        self.last_sample = text
+
+    # --- beginning and end
+
+    def _announce(self) -> None:
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        if self.progress.step >= self.total:
+            self.reporter.say(f"the run is complete: all {self.total} steps are done")
+            return
+        begun = "training" if self.progress.step == 0 else f"continuing at step {self.progress.step}:"
+        self.reporter.say(
+            f"{begun} {parameters:,} parameters, {self.total:,} steps of {self.tokens_per_step:,} tokens "
+            f"({self.sampler.epoch(self.total):.2f} epochs), {self.fabric.device}, {self.config.precision}"
+        )
+
+    def _finish(self) -> None:
+        if self.validation_loss is None:  # a run taken up after its last step
+            self.validation_loss = self._score().loss
+        self._sample()
+
+    def close(self) -> None:
+        """Close the files."""
+        if self.files is not None:
+            self.files.close()
+
+    # --- figures
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens in one optimizer step, over all processes."""
+        return self.config.global_batch() * self.model.cfg.block_size
+
+    def _seconds(self) -> float:
+        """Of training so far, pauses left out."""
+        return self.progress.seconds + time.monotonic() - self._clock[0]
+
+    def _speed(self) -> float:
+        """Tokens a second since the last line of metrics."""
+        since, step = self._speed_from
+        return (self.progress.step - step) * self.tokens_per_step / max(time.monotonic() - since, 1e-9)
+
+    def _memory(self) -> float:
+        """Peak memory in MB."""
+        if self.fabric.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.fabric.device) / 1e6
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak / (1e6 if sys.platform == "darwin" else 1e3)

@@ -1,0 +1,144 @@
+"""Configs: files, names, ranges, and the one sentence that a wrong one gets."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sympformer import cli
+from sympformer.errors import InputError
+from sympformer.models import VARIANTS
+from sympformer.training import DataConfig, TrainConfig, load_config
+from sympformer.training.engine import pick_device
+from sympformer.training.model_choice import choose_model
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+FILES = sorted(CONFIGS.rglob("*.yaml"))
+
+
+def test_the_default_is_the_small_accelerated_model() -> None:
+    cfg = choose_model(TrainConfig().model)
+    assert (cfg.architecture, cfg.attention, cfg.integrator) == ("sympformer", "softmax", "exp_euler")
+    assert TrainConfig().data == DataConfig("storybook", "bpe:2048")
+
+
+def test_round_trip_through_yaml(tmp_path: Path) -> None:
+    config = TrainConfig(lr=3e-4, betas=(0.9, 0.99), data=DataConfig(limit=5), clip=None, model={"n_layer": 3})
+    (tmp_path / "a.yaml").write_text(config.to_yaml())
+    assert load_config(tmp_path / "a.yaml") == config
+
+
+def test_numbers_without_a_point_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("lr: 3e-4\nsteps: 10\nmodel: {h_x: 1e-1}\ndata: {corpus: '12'}\n")
+    config = load_config(tmp_path / "a.yaml")
+    assert (config.lr, config.steps, config.model["h_x"], config.data.corpus) == (3e-4, 10, 0.1, "12")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"stesp": 3}, "did you mean 'steps'"),
+        ({"data": {"corpsu": "x"}}, "did you mean 'corpus'"),
+        ({"data": 3}, "data must hold named options, got int"),
+        ({"optimizer": "adamm"}, "did you mean 'adamw'"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"steps": 1.5}, "steps must be of type int, got 1.5"),
+        ({"steps": True}, "steps must be of type int, got True"),
+        ({"steps": None, "tokens": None}, "give steps or tokens"),
+        ({"lr": 0}, "lr must be positive and finite, got 0"),
+        ({"lr": "fast"}, "lr must be of type float, got 'fast'"),
+        ({"lr": float("nan")}, "lr must be positive and finite, got nan"),
+        ({"betas": [0.9]}, "betas must be 2 numbers"),
+        ({"betas": [0.9, 1.0]}, r"betas must lie in \[0, 1\)"),
+        ({"min_lr_ratio": 2}, "min_lr_ratio must lie between 0 and 1"),
+        ({"warm_up": -1}, "warm_up must not be negative"),
+        ({"weight_decay": -1}, "weight_decay must be finite"),
+        ({"data": {"validation": 1.0}}, "data.validation must lie strictly between"),
+        ({"seed": -1}, "seed must lie between"),
+        ({"optimizer": "muon", "precision": "float16"}, "does not go with"),
+    ],
+)
+def test_bad_values_get_one_sentence(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        TrainConfig.from_dict(values)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"variant": "softmax-exp-eulr"}, "did you mean 'softmax-exp-euler'"),
+        ({"preset": "tunde"}, "did you mean 'tuned'"),
+        ({"n_layers": 3}, "did you mean 'n_layer'"),
+        ({"n_layer": "three"}, "n_layer must be of type int"),
+        ({"architecture": "gpt", "variant": "softmax-baseline"}, "not both"),
+        ({"causal": False}, "sees the next token"),
+    ],
+)
+def test_bad_models_get_one_sentence(model: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        choose_model(model)
+
+
+def test_float16_on_the_cpu_is_refused() -> None:
+    with pytest.raises(InputError, match="needs a CUDA device; on the CPU choose bfloat16 or float32"):
+        pick_device(TrainConfig(precision="float16", device="cpu"))
+
+
+@pytest.mark.parametrize("text", ["steps: [", "- 1\n- 2\n", "\0"])
+def test_files_that_are_no_config(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(InputError):
+        load_config(tmp_path / "a.yaml")
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot read the config"):
+        load_config(tmp_path / "a.yaml")
+
+
+# --- the shipped configs
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_shipped_configs_name_a_model(path: Path) -> None:
+    config = load_config(path)
+    cfg = choose_model(config.model)
+    assert config.total_steps(cfg.block_size) > 1
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_command_line_reads_them_alike(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(cli.COMMANDS, "train", ("sympformer.training.commands:train", ""))
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--config", str(path), "--print_config"])
+    printed = path.with_name("printed.yaml")
+    text = "".join(line for line in capsys.readouterr().out.splitlines(True) if not line.startswith("resume:"))
+    import yaml
+
+    assert TrainConfig.from_dict(yaml.safe_load(text)) == load_config(path), printed
+
+
+def test_every_row_of_the_papers_tables_is_there() -> None:
+    rows = {path.stem for path in (CONFIGS / "paper").glob("*.yaml")}
+    softmax = {name for name in VARIANTS if name.startswith("softmax-")}
+    linear = {"linear-baseline", "linear-yuriiformer", "linear-plain-euler", "linear-presymp-euler"}
+    assert rows == {f"table1-{n}" for n in softmax} | {f"table{t}-{n}" for t in (2, 3) for n in linear}
+
+
+@pytest.mark.parametrize("path", sorted((CONFIGS / "paper").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_papers_settings(path: Path) -> None:
+    config = load_config(path)
+    table, name = path.stem.split("-", 1)
+    cfg = choose_model(config.model)
+    size = {"table1": (8, 8, 512, 16), "table2": (4, 4, 128, 12), "table3": (8, 8, 1024, 12)}[table]
+    assert (cfg.n_layer, cfg.n_head, cfg.block_size, config.accumulate) == size
+    assert (cfg.d_model, config.batch_size, config.steps, config.warm_up) == (64, 6, 10_000, 150)
+    assert (config.lr, config.min_lr_ratio, config.clip) == (3e-4, 0.4, 1.0)
+    assert config.scalar_lr_factor == (5 if table == "table1" else 100)
+    if cfg.architecture == "sympformer":
+        assert cfg.h_x == cfg.h_y == (0.1 if table == "table1" else 0.01)
+        assert cfg.look_ahead == (table == "table3" and "presymp" in name)
+    if name == "linear-baseline":
+        assert cfg.h_x == (0.25 if table == "table2" else 0.3)

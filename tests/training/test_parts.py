@@ -1,0 +1,168 @@
+"""Schedule, optimizer groups, clipping, the window of figures, metrics files, evaluation."""
+
+import math
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import sympformer as sf
+from sympformer.data import validation_blocks
+from sympformer.errors import DivergenceError
+from sympformer.models import LanguageModel
+from sympformer.training import TrainConfig, evaluate_model, learning_rate, make_optimizers
+from sympformer.training.evaluate import momentum_norms
+from sympformer.training.metrics import CSV, MetricsFiles, layer_columns, read_metrics
+from sympformer.training.optimizer import clip_gradients, set_learning_rate
+from sympformer.training.window import Window
+
+
+def small_model(name: str = "softmax-exp-euler", **options: Any) -> LanguageModel:
+    size: dict[str, Any] = {"n_layer": 2, "n_head": 2, "d_model": 16, "block_size": 16, "vocab_size": 64}
+    return sf.build_model(sf.variant(name, **(size | options)), seed=0)
+
+
+# --- schedule
+
+
+def test_the_schedule_warms_up_and_ends_at_its_minimum() -> None:
+    rates = [learning_rate(step, 1.0, 10, 100, 0.4) for step in range(100)]
+    assert rates[:10] == pytest.approx([(step + 1) / 11 for step in range(10)])
+    assert rates[10] == 1.0 == max(rates)
+    assert rates[99] == pytest.approx(0.4)
+    assert all(a > b for a, b in pairwise(rates[10:]))
+    assert rates[10 + 89 // 2] == pytest.approx(0.7, abs=0.02)
+
+
+@pytest.mark.parametrize(("warm_up", "total"), [(0, 1), (5, 1), (5, 5), (0, 2), (1, 2)])
+def test_the_schedule_of_short_runs(warm_up: int, total: int) -> None:
+    assert all(0 < learning_rate(step, 1.0, warm_up, total, 0.1) <= 1 for step in range(total))
+
+
+# --- optimizer
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_every_parameter_is_in_one_group_with_its_settings(optimizer: Any) -> None:
+    model = small_model()
+    config = TrainConfig(optimizer=optimizer, weight_decay=0.2, scalar_lr_factor=7.0)
+    optimizers = make_optimizers(model, config)
+    set_learning_rate(optimizers, 0.5)
+    groups = {group["name"]: group for made in optimizers for group in made.param_groups}
+    assert {name: (g["weight_decay"], g["lr"]) for name, g in groups.items()} == {
+        "matrix": (0.2, 0.5),
+        "embedding": (0.2, 0.5),
+        "gain": (0.0, 0.5),
+        "scalar": (0.0, 3.5),
+    }
+    held = [id(p) for group in groups.values() for p in group["params"]]
+    assert sorted(held) == sorted(id(p) for p in model.parameters())
+    assert isinstance(optimizers[0], torch.optim.Muon) == (optimizer == "muon")
+
+
+def test_all_but_the_scalars_are_clipped() -> None:
+    model = small_model()
+    optimizers = make_optimizers(model, TrainConfig())
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 3.0)
+    groups = model.parameter_groups()
+    body = [p for name, group in groups.items() if name != "scalar" for p in group]
+    norm, scalar_norm = clip_gradients(optimizers, 1.0)
+    assert norm == pytest.approx(3 * math.sqrt(sum(p.numel() for p in body)), rel=1e-5)
+    assert scalar_norm == pytest.approx(3 * math.sqrt(sum(p.numel() for p in groups["scalar"])), rel=1e-5)
+    assert all((p.grad == 3).all() for p in groups["scalar"] if p.grad is not None)
+    clipped = math.sqrt(sum(float(p.grad.square().sum()) for p in body if p.grad is not None))
+    assert clipped == pytest.approx(1.0, rel=1e-4)
+
+
+def test_small_gradients_and_no_limit_are_left_alone() -> None:
+    model = small_model()
+    optimizers = make_optimizers(model, TrainConfig())
+    for value, limit in ((1e-6, 1.0), (3.0, None)):
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, value)
+        clip_gradients(optimizers, limit)
+        assert all((p.grad == torch.tensor(value)).all() for p in model.parameters() if p.grad is not None)
+
+
+# --- the window of figures
+
+ENGINE: Any = SimpleNamespace(world_size=1)
+
+
+def test_the_window_averages_since_the_last_time() -> None:
+    window = Window([[5.0, 1.0, 1.0]], scaled=False)
+    window.add(torch.tensor(3.0), torch.tensor(2.0), torch.tensor(0.0))
+    window.read(7, ENGINE, str)
+    assert window.mean_and_clear() == {"loss": 4.0, "gradient_norm": 1.5, "scalar_gradient_norm": 0.5}
+    assert window.rows == []
+
+
+@pytest.mark.parametrize(("row", "what"), [((math.nan, 1, 1), "loss"), ((1, math.inf, 1), "gradient")])
+def test_the_window_names_the_first_bad_step(row: tuple[float, ...], what: str) -> None:
+    window = Window([], scaled=False)
+    for figures in ((1.0, 1.0, 1.0), row, row):
+        window.add(*map(torch.tensor, map(float, figures)))
+    with pytest.raises(DivergenceError, match=f"the {what} is not finite at step 9; do this"):
+        window.read(10, ENGINE, lambda: "do this")
+
+
+def test_float16_may_overflow_for_a_while_only() -> None:
+    window = Window([], scaled=True)
+    for step in range(1, 21):
+        window.add(torch.tensor(1.0), torch.tensor(math.inf), torch.tensor(0.0))
+        window.read(step, ENGINE, str)
+    window.add(torch.tensor(1.0), torch.tensor(math.inf), torch.tensor(0.0))
+    with pytest.raises(DivergenceError, match="step 21"):
+        window.read(21, ENGINE, str)
+
+
+# --- metrics
+
+
+def test_metrics_drop_what_comes_again(tmp_path: Path) -> None:
+    columns = layer_columns([{"h_x": 1.0}])
+    files = MetricsFiles(tmp_path, columns)
+    for step in (1, 2, 3):
+        files.write({"step": step, "loss": step / 3, "layers": [{"h_x": 0.5}]})
+    files.close()
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "lo')  # cut short
+    MetricsFiles(tmp_path, columns, step=2).close()
+    assert [record["step"] for record in read_metrics(tmp_path)] == [1, 2]
+    lines = (tmp_path / CSV).read_text().splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("step,tokens")
+    assert lines[0].endswith("layer0.h_x")
+    assert lines[2].startswith("2,,,,0.6666666666666666")
+    assert lines[2].endswith(",0.5")
+
+
+# --- evaluation
+
+
+def test_a_uniform_model_scores_log_of_the_vocabulary() -> None:
+    model = small_model("softmax-baseline")
+    with torch.no_grad():
+        model.tokens.weight.zero_()
+    tokens = np.arange(50, dtype=np.uint16)
+    lengths = np.full(64, 2)
+    result = evaluate_model(model.train(), validation_blocks(tokens, 16), lengths, batch_size=2)
+    assert model.training
+    assert (result.tokens, result.bytes) == (49, 98)
+    assert result.loss == pytest.approx(math.log(64))
+    assert result.perplexity == pytest.approx(64)
+    assert result.bits_per_byte == pytest.approx(3)
+
+
+@pytest.mark.parametrize("options", [{}, {"share_layers": True}])
+def test_momentum_norms_name_every_layer(options: dict[str, Any]) -> None:
+    ids = torch.zeros(1, 4, dtype=torch.long)
+    norms = momentum_norms(small_model(n_layer=3, **options), ids)
+    assert len(norms) == 3
+    assert all(norm > 0 for norm in norms)
+    assert momentum_norms(small_model("softmax-baseline"), ids) == []
