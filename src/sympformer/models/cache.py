@@ -30,9 +30,9 @@ class Rows:
             if self._buffer is not None:
                 bigger[:, :, : self.length] = self._buffer[:, :, : self.length]
             self._buffer = bigger
-        self._buffer[:, :, self.length : need] = rows
+        self._buffer.narrow(2, self.length, T).copy_(rows)  # slices by index cost several times as much
         self.length = need
-        return self._buffer[:, :, :need]
+        return self._buffer.narrow(2, 0, need)
 
     def select(self, index: Tensor) -> None:
         """Keep and reorder batch rows."""

@@ -77,8 +77,9 @@ def own_euler_step_naive(
     mean, log_z = mean.transpose(1, 2), log_z.transpose(1, 2)  # (B, T, H, .)
     By = F.linear(y, B)
     kinetic = (_heads(y, mean) * _heads(By, mean)).sum(-1, keepdim=True)
-    velocity = torch.exp(-log_z) * _heads(By, mean)
-    force = (torch.exp(-log_z) * kinetic / 2 + torch.exp(log_z)) * mean
+    inverse = torch.exp(-log_z)
+    velocity = inverse * _heads(By, mean)
+    force = (inverse * kinetic / 2 + torch.exp(log_z)) * mean
     y_next = plus(zeta_1 * y, zeta_2, force.reshape(y.shape))
     return plus(x, h_x, velocity.reshape(x.shape)), F.layer_norm(y_next, y.shape[-1:], gain, eps=EPS)
 

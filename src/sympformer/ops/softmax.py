@@ -15,17 +15,26 @@ from sympformer.errors import InputError
 from sympformer.ops.flash import HALF, FlashAttention, backend_for, unit_stride
 
 
+def _shapes(q: Tensor, k: Tensor, v: Tensor) -> str:
+    return f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+
+
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
     """Refuse shapes and dtypes that no kernel would take, in words."""
-    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if q.ndim != 4 or k.ndim != 4 or v.ndim != 4:
-        raise InputError(f"attention needs q, k, v of shape (B, H, T, dh), got {shapes}: add the missing axes")
+        raise InputError(
+            f"attention needs q, k, v of shape (B, H, T, dh), got {_shapes(q, k, v)}: add the missing axes"
+        )
     if k.shape != v.shape:
-        raise InputError(f"attention needs k and v of one shape, got {shapes}: pad the narrower one with zeros")
+        raise InputError(f"attention needs k and v of one shape, got {_shapes(q, k, v)}: pad the narrower with zeros")
     if q.shape[:2] != k.shape[:2] or q.size(3) != k.size(3):
-        raise InputError(f"attention needs q and k equal in all but length, got {shapes}: give each the same B, H, dh")
+        raise InputError(
+            f"attention needs q and k equal in all but length, got {_shapes(q, k, v)}: give each the same B, H, dh"
+        )
     if 0 in q.shape or 0 in k.shape:
-        raise InputError(f"attention needs at least one query, key and head, got {shapes}: leave empty batches out")
+        raise InputError(
+            f"attention needs at least one query, key and head, got {_shapes(q, k, v)}: leave empty batches out"
+        )
     if not (q.is_floating_point() and k.is_floating_point() and v.is_floating_point()):
         raise InputError(f"attention needs floating-point q, k, v, got {q.dtype}, {k.dtype}, {v.dtype}: cast them")
 
