@@ -64,7 +64,7 @@ def test_two_processes_resume(make_config: ConfigMaker, tmp_path: Path) -> None:
 
 
 def test_killed_at_twenty_random_moments(make_config: ConfigMaker, tmp_path: Path) -> None:
-    options = {"steps": 300, "log_every": 2, "eval_every": 7, "checkpoint_every": 3, "sample_every": 20}
+    options = {"steps": 700, "log_every": 2, "eval_every": 7, "checkpoint_every": 3, "sample_every": 20}
     whole = make_config(out=str(tmp_path / "whole"), **options)
     run_training(whole)
     killed = make_config(out=str(tmp_path / "killed"), **options)
