@@ -1,6 +1,5 @@
 """The language model: embeddings, layers as time steps, final LayerNorm, head."""
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -157,8 +156,3 @@ def build_model(cfg: ModelConfig, seed: int | None = None) -> LanguageModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LanguageModel(cfg)
-
-
-def uniform_loss(cfg: ModelConfig) -> float:
-    """The loss of guessing: log(vocab_size) nats. A fresh model starts near it."""
-    return math.log(cfg.vocab_size)

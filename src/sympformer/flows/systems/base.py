@@ -9,6 +9,7 @@ With full visibility velocity = dH/dy and force = -dH/dx.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -51,6 +52,22 @@ class Field(Protocol):
         """x + h_x F(x, y) and bound(zeta_1 y + zeta_2 G(x, y)): the form of all simultaneous one-step schemes here."""
         velocity, force = self.both(y)
         return x + h_x * velocity, bounded(zeta_1 * y + zeta_2 * force, bound)
+
+
+@dataclass(frozen=True)
+class SeparableField(Field):
+    """The field of H = 1/2 |y|^2 + U(x), from the gradient of U: velocity = y, force = first order = -grad U."""
+
+    grad: Tensor
+
+    def velocity(self, y: Tensor) -> Tensor:
+        return y
+
+    def force(self, y: Tensor) -> Tensor:
+        return -self.grad
+
+    def first_order(self) -> Tensor:
+        return -self.grad
 
 
 class System(ABC):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sympformer.errors import InputError
 from sympformer.flows import checks
-from sympformer.flows.systems.base import Field, System
+from sympformer.flows.systems.base import Field, SeparableField, System
 
 Potential = Callable[[Tensor], Tensor]
 Kernel = Callable[[Tensor, Tensor], Tensor]
@@ -56,22 +56,6 @@ def quadratic_potential(V: Tensor) -> Potential:
     return lambda x: -(x * (x @ V)).sum(-1) / 2
 
 
-@dataclass(frozen=True)
-class WassersteinField(Field):
-    """velocity = y, force = -grad U."""
-
-    grad: Tensor
-
-    def velocity(self, y: Tensor) -> Tensor:
-        return y
-
-    def force(self, y: Tensor) -> Tensor:
-        return -self.grad
-
-    def first_order(self) -> Tensor:
-        return -self.grad
-
-
 class Wasserstein(System):
     """Accelerated Wasserstein flow of a potential energy: H(x, y) = 1/2 |y|^2 + sum_i U(x_i).
 
@@ -82,8 +66,8 @@ class Wasserstein(System):
         super().__init__()
         self.U, self.lower_bound = potential, lower_bound
 
-    def _field(self, x: Tensor) -> WassersteinField:
-        return WassersteinField(gradient(self.U, x))
+    def _field(self, x: Tensor) -> SeparableField:
+        return SeparableField(gradient(self.U, x))
 
     def kinetic(self, x: Tensor, y: Tensor) -> Tensor:
         return (y * y).sum((-2, -1)) / 2

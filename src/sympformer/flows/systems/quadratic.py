@@ -3,31 +3,13 @@
 H(x, y) = 1/2 |y|^2 + 1/2 sum_i x_i' K x_i        x'' + alpha(t) x' + K x = 0
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from sympformer.errors import InputError
 from sympformer.flows import checks
 from sympformer.flows.damping import LogLinear
-from sympformer.flows.systems.base import Field, System
-
-
-@dataclass(frozen=True)
-class QuadraticField(Field):
-    """velocity = y, force = -K x."""
-
-    Kx: Tensor
-
-    def velocity(self, y: Tensor) -> Tensor:
-        return y
-
-    def force(self, y: Tensor) -> Tensor:
-        return -self.Kx
-
-    def first_order(self) -> Tensor:
-        return -self.Kx
+from sympformer.flows.systems.base import SeparableField, System
 
 
 class Quadratic(System):
@@ -39,8 +21,8 @@ class Quadratic(System):
         super().__init__()
         self.K, self.dim = checks.positive_definite("K", K), K.shape[0]
 
-    def _field(self, x: Tensor) -> QuadraticField:
-        return QuadraticField(x @ self.K)
+    def _field(self, x: Tensor) -> SeparableField:
+        return SeparableField(x @ self.K)
 
     def kinetic(self, x: Tensor, y: Tensor) -> Tensor:
         return (y * y).sum((-2, -1)) / 2
