@@ -17,6 +17,7 @@ from sympformer.errors import InputError, SympformerError, unknown_name
 # subcommand -> (module:function or module:table of functions, one line of help)
 COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("sympformer.experiments.bench:bench", "measure what layers, memory and generation cost, as ratios"),
+    "compare": ("sympformer.experiments.compare.command:compare", "train and compare several models under one budget"),
     "data": ("sympformer.data.commands:COMMANDS", "turn text into token files (prepare), show them (info)"),
     "describe": ("sympformer.experiments.describe:describe", "show a variant's parameters, oracle calls and scalars"),
     "eval": ("sympformer.training.commands:evaluate", "score a trained model: nats per token, bits per byte"),

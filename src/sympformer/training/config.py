@@ -35,6 +35,8 @@ class DataConfig:
     first use and kept in a cache folder."""
     validation: float = 0.05
     """Share of the documents held out for validation, where the corpus has no such split of its own."""
+    test: float = 0.0
+    """Share of the documents held out for a test, where the corpus has no such split of its own."""
     column: str = "text"
     """Field or column that holds the text."""
     separator: str = "auto"
@@ -46,6 +48,8 @@ class DataConfig:
         check_types(self)
         if not 0 < self.validation < 1:
             raise InputError(f"data.validation must lie strictly between 0 and 1, got {self.validation}")
+        if not 0 <= self.test < 1 - self.validation:
+            raise InputError(f"data.test must be at least 0 and leave text to train on, got {self.test}")
         if self.limit is not None and self.limit < 1:
             raise InputError(f"data.limit must be at least 1, got {self.limit}")
 
@@ -195,6 +199,11 @@ class TrainConfig:
 
 def load_config(path: str | Path) -> TrainConfig:
     """Read a YAML config file."""
+    return TrainConfig.from_dict(read_yaml(path))
+
+
+def read_yaml(path: str | Path) -> Any:
+    """The content of a YAML file; an empty one holds no options."""
     import yaml
 
     try:
@@ -203,7 +212,7 @@ def load_config(path: str | Path) -> TrainConfig:
         raise InputError(f"cannot read the config {path}: {getattr(error, 'strerror', None) or error}") from None
     except yaml.YAMLError as error:
         raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    return TrainConfig.from_dict({} if values is None else values)
+    return {} if values is None else values
 
 
 def _numbers_loader() -> Any:

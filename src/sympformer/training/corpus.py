@@ -49,6 +49,7 @@ def _prepare(config: DataConfig, folder: Path, seed: int, overwrite: bool = Fals
         folder,
         seed=seed,
         validation=config.validation,
+        test=config.test,
         column=config.column,
         separator=config.separator,
         limit=config.limit,
