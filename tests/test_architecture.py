@@ -12,9 +12,11 @@ import sympformer
 ROOT = Path(sympformer.__file__).parent
 
 # storey -> storeys it may import from (its own always); files at the root other than these are named like storeys
-LEAVES = {"errors", "progress", "staging"}
+LEAVES = {"errors", "fields", "lazy", "progress", "staging"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "fields": {"errors"},
+    "lazy": set(),
     "progress": set(),
     "staging": {"errors"},
     "flows": LEAVES,
@@ -22,10 +24,12 @@ ALLOWED: dict[str, set[str]] = {
     "models": LEAVES | {"flows", "ops"},
     "data": LEAVES,
     "training": LEAVES | {"flows", "ops", "models", "data"},
-    "experiments": LEAVES | {"flows", "ops", "models", "data", "training"},
+    "experiments": LEAVES | {"flows", "ops", "models", "data", "training", "hf"},
+    "testing": {"experiments"},
     "hf": LEAVES | {"flows", "ops", "models"},
+    "exchange": LEAVES | {"flows", "ops", "models", "data", "training", "experiments", "hf"},
     "cli": LEAVES,
-    "__init__": set(),
+    "__init__": {"lazy"},
     "__main__": {"cli"},
 }
 # what a storey may use from outside the standard library

@@ -16,12 +16,16 @@ from sympformer.errors import InputError, SympformerError, unknown_name
 
 # subcommand -> (module:function or module:table of functions, one line of help)
 COMMANDS: dict[str, tuple[str, str]] = {
+    "audit": ("sympformer.experiments.audit.command:audit", "test any language model for leaks of future tokens"),
     "bench": ("sympformer.experiments.bench:bench", "measure what layers, memory and generation cost, as ratios"),
     "compare": ("sympformer.experiments.compare.command:compare", "train and compare several models under one budget"),
     "data": ("sympformer.data.commands:COMMANDS", "turn text into token files (prepare), show them (info)"),
     "describe": ("sympformer.experiments.describe:describe", "show a variant's parameters, oracle calls and scalars"),
-    "eval": ("sympformer.training.commands:evaluate", "score a trained model: nats per token, bits per byte"),
+    "eval": ("sympformer.experiments.evaluate:evaluate", "score a trained model on text and on probes"),
+    "export": ("sympformer.exchange.commands:export", "make a Hugging Face folder of a trained run, push it to a hub"),
     "flow": ("sympformer.experiments.flow:flow", "run particle flows and draw tokens, energies and oracle calls"),
+    "import": ("sympformer.exchange.commands:import_", "make a run folder of an exported one"),
+    "report": ("sympformer.experiments.report.command:report", "write a comparison, or runs side by side, as one HTML page"),
     "sample": ("sympformer.training.commands:sample", "continue a text with a trained model"),
     "train": ("sympformer.training.commands:train", "train a language model, or continue a run"),
 }

@@ -1,4 +1,6 @@
-"""Write all or nothing: a whole folder (`staged_folder`), or files into one that may hold others (`staged_files`)."""
+"""Write all or nothing: a folder (`staged_folder`), files into one that may hold others (`staged_files`), a text file
+(`write_file`).
+"""
 
 import os
 import re
@@ -62,6 +64,31 @@ def staged_files(out: Path, stale: Iterable[str] = ()) -> Iterator[Path]:
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_file(path: Path, content: str) -> None:
+    """Write a text file under a temporary name, then give it its own."""
+    work = path.with_name(f".{path.name}.partial")
+    try:
+        write_synced(work, content.encode())
+        os.replace(work, path)
+    except BaseException:
+        work.unlink(missing_ok=True)
+        raise
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Write a file and make sure that it is on disk."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what a killed process left half-written in a folder that no other process uses."""
+    for path in folder.glob(".*.partial-*") if folder.is_dir() else ():
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _remove_leftovers(out: Path) -> None:

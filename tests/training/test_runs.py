@@ -284,13 +284,10 @@ def test_a_run_folder_is_enough_to_sample(
     assert run.sample("A b", 6, seed=1).startswith("A b")
     assert run.sample("", 6, seed=1) == run.sample("", 6, seed=1)
     monkeypatch.setitem(cli.COMMANDS, "sample", ("sympformer.training.commands:sample", ""))
-    monkeypatch.setitem(cli.COMMANDS, "eval", ("sympformer.training.commands:evaluate", ""))
     place = str(tmp_path / "elsewhere")
     flags = ["--run"] if "--run" in usage(capsys, "sample") else []
     assert cli.main(["sample", *flags, place, "--prompt", "Mia", "--n", "2"]) == 0
     assert capsys.readouterr().out.count("Mia") >= 2
-    assert cli.main(["eval", *flags, place, "--which", "last"]) == 0
-    assert "bits per byte" in capsys.readouterr().out
 
 
 def usage(capsys: pytest.CaptureFixture[str], command: str) -> str:

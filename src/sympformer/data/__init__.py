@@ -10,8 +10,7 @@
 Names are loaded when first used, so that importing this package stays light.
 """
 
-from importlib import import_module
-from typing import Any
+from sympformer.lazy import lazy_names
 
 # public name -> module that defines it
 _LAZY: dict[str, str] = {
@@ -33,13 +32,4 @@ _LAZY: dict[str, str] = {
 }
 
 __all__ = sorted(_LAZY)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'sympformer.data' has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+__getattr__, __dir__ = lazy_names(__name__, _LAZY)

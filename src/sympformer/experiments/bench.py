@@ -1,10 +1,7 @@
 """`sympformer bench`: what a layer costs, as ratios to our own GPT baseline of equal layers, heads and width."""
 
 import json
-import os
-import resource
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,6 +14,7 @@ from torch.nn import functional as F
 
 from sympformer import ops
 from sympformer.errors import InputError, unknown_name
+from sympformer.experiments.steps import model_step, peak_memory, training_step
 from sympformer.experiments.timing import Prepared, Work, interleaved, machine, ratio
 from sympformer.models import Cache, LanguageModel, ModelConfig, build_model, variant
 
@@ -80,24 +78,6 @@ class PlainGPT(nn.Module):
     def loss(self, idx: Tensor, targets: Tensor) -> Tensor:
         x = self.blocks(self.wte(idx) + self.wpe(torch.arange(idx.shape[1], device=idx.device)))
         return F.cross_entropy(F.linear(self.ln_f(x), self.wte.weight).flatten(0, 1), targets.flatten())
-
-
-def training_step(model: nn.Module, loss_of: Callable[[Tensor, Tensor], Tensor], cfg: ModelConfig, batch: int) -> Work:
-    """Forward, backward, AdamW, on random tokens."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    idx, targets = torch.randint(cfg.vocab_size, (2, batch, cfg.block_size))
-
-    def step() -> None:
-        loss_of(idx, targets).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    return step
-
-
-def model_step(cfg: ModelConfig, batch: int) -> Work:
-    model = build_model(cfg, seed=0)
-    return training_step(model, lambda idx, targets: model(idx, targets=targets).loss, cfg, batch)
 
 
 # what -> (variant, overrides, bound at vocabulary 2,048, bound at vocabulary 50,304)
@@ -182,40 +162,12 @@ def _oracle_works() -> dict[str, Work]:
 # --- memory
 
 
-def peak_memory(name: str, T: int) -> int:
-    """Bytes that a training step at length T adds to the peak of a fresh process."""
-    code = f"from sympformer.experiments.bench import print_peak; print_peak({name!r}, {T})"
-    # Every tensor gets pages of its own and gives them back at once: the peak is then that of live tensors, not of
-    # what the allocator keeps for later.
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    return int(done.stdout)
-
-
-def print_peak(name: str, T: int) -> None:
-    """Child of `peak_memory`: one small step first, so that libraries and thread pools are already counted."""
-    size = BODY | {"vocab_size": 2048}
-    model_step(variant(name, **(size | {"block_size": 64})), 1)()
-    before = _high_water()
-    model_step(variant(name, **(size | {"block_size": T})), 1)()
-    print(_high_water() - before)
-
-
-def _high_water() -> int:
-    """Peak resident bytes of this process. Linux: its own; ru_maxrss would count the parent's from before the exec."""
-    try:
-        with open("/proc/self/status") as status:
-            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
-    except OSError:
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
 def bench_memory(rounds: int) -> list[Row]:
     """Peak memory of a training step at T = 4,096, against the GPT baseline's."""
     bounds = {"softmax-exp-euler": 1.2, "softmax-yuriiformer": None, "linear-presymp-euler": None}
+    size = BODY | {"vocab_size": 2048, "block_size": 4096}
     peaks = {
-        name: statistics.median(peak_memory(name, 4096) for _ in range(min(3, rounds)))
+        name: statistics.median(peak_memory(variant(name, **size), 1) for _ in range(min(3, rounds)))
         for name in ("softmax-baseline", *bounds)
     }
     return [

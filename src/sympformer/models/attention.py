@@ -16,7 +16,7 @@ from sympformer import ops
 from sympformer.flows import Field
 from sympformer.flows.damping import Scalar
 from sympformer.flows.systems.base import Bound
-from sympformer.models.cache import LayerCache, Visible
+from sympformer.models.cache import LayerCache, Visible, once
 from sympformer.models.config import ModelConfig
 from sympformer.models.layers import Norm, Projection, dropout, merge_heads, residual_std, split_heads
 
@@ -34,6 +34,17 @@ def kernels(cfg: ModelConfig) -> tuple[int, float]:
     if cfg.heads == "averaged":
         return 1, 1 / math.sqrt(cfg.n_head * cfg.d_model)
     return cfg.n_head, 1 / math.sqrt(cfg.d_head)
+
+
+def projected(qkv: Tensor, cache: LayerCache | None) -> tuple[Tensor, Tensor, Tensor]:
+    """(B, T, 3d) -> queries of the present tokens, keys and values of these and of all that the cache holds."""
+    if cache is None:
+        q, k, v = qkv.chunk(3, -1)
+        return q, k, v
+    d = qkv.shape[-1] // 3
+    q, pairs = qkv.split_with_sizes((d, 2 * d), -1)
+    k, v = cache.pairs.append(pairs).chunk(2, -1)  # one copy takes in both
+    return q, k, v
 
 
 class Mobility(nn.Module):
@@ -137,30 +148,36 @@ class SoftmaxOracle(nn.Module):
         d = cfg.d_model
         self.n_kernel, self.scale = kernels(cfg)
         self.tied, self.form, self.dropout = cfg.value == "tied", cfg.form, cfg.dropout
+        self.plain = not self.tied and cfg.mobility == "free"  # A and B need no working out
         self.qkv = Projection(d, (2 if self.tied else 3) * d)
         self.mobility = Mobility(cfg)
 
     def at(self, x: Tensor, visible: Visible, cache: LayerCache | None = None) -> SoftmaxField:
         """One kernel evaluation at positions x (B, T, d)."""
-        A = self._tied_matrix() if self.tied else None
+        A, B = self.matrices() if self.plain else once(cache, "matrices", self.matrices)
         if A is None:
-            scale, parts = self.scale, self.qkv(x).chunk(3, -1)
+            scale, parts = self.scale, projected(self.qkv(x), cache)
         else:
             Ax = F.linear(x, A)
             scale, parts = 1.0, (Ax, x.to(Ax.dtype), Ax)
+            if cache is not None:
+                parts = projected(torch.cat(parts, -1), cache)
         q, k, v = (split_heads(part, self.n_kernel) for part in parts)
-        if cache is not None:
-            k, v = cache.keys.append(k), cache.values.append(v)
 
         def attend(values: Tensor) -> tuple[Tensor, Tensor]:
-            a, b = (t.to(values.dtype) for t in (q, k))
+            a = q.to(values.dtype)
             if cache is not None:
-                return ops.cached_attention_lse(a, b, values, scale=scale)
-            return ops.attention_lse(a, b, values, scale=scale, causal=visible.causal)
+                return ops.cached_attention_lse(a, k, values, scale=scale)
+            return ops.attention_lse(a, k, values, scale=scale, causal=visible.causal)
 
         mean, lse = attend(v)
         log_z = (lse - visible.log_n).clamp(-LOG_Z_BOUND, LOG_Z_BOUND).unsqueeze(-1)
-        return SoftmaxField(self, self.mobility(A), attend, v, mean, log_z, cache)
+        return SoftmaxField(self, B, attend, v, mean, log_z, cache)
+
+    def matrices(self) -> tuple[Tensor | None, Tensor]:
+        """A where the value is tied to it, and B."""
+        A = self._tied_matrix() if self.tied else None
+        return A, self.mobility(A)
 
     def _tied_matrix(self) -> Tensor:
         """A = scale Sym(W_K' W_Q), so that x_i' A x_j is the symmetric part of the averaged scores."""
@@ -246,19 +263,20 @@ class ClassicalAttention(nn.Module):
         self.out = Projection(cfg.d_model, cfg.d_model, std=residual_std(cfg))
 
     def forward(self, x: Tensor, visible: Visible, cache: LayerCache | None = None) -> Tensor:
-        q, k, v = (split_heads(part, self.n_head) for part in self.qkv(x).chunk(3, -1))
-        mixed = self.mix(q, k, v, self.scale, visible, cache)
+        mixed = self.mix(self.qkv(x), self.n_head, self.scale, visible, cache)
         return dropout(self.out(merge_heads(mixed)), self.dropout, self.training)
 
 
-def _softmax_mix(q: Tensor, k: Tensor, v: Tensor, scale: float, visible: Visible, cache: LayerCache | None) -> Tensor:
+def _softmax_mix(qkv: Tensor, n_head: int, scale: float, visible: Visible, cache: LayerCache | None) -> Tensor:
+    q, k, v = (split_heads(part, n_head) for part in projected(qkv, cache))
     if cache is None:
         return F.scaled_dot_product_attention(q, k, v, is_causal=visible.causal, scale=scale)
-    out, _ = ops.cached_attention_lse(q, cache.keys.append(k), cache.values.append(v), scale=scale)
+    out, _ = ops.cached_attention_lse(q, k, v, scale=scale)
     return out
 
 
-def _linear_mix(q: Tensor, k: Tensor, v: Tensor, scale: float, visible: Visible, cache: LayerCache | None) -> Tensor:
+def _linear_mix(qkv: Tensor, n_head: int, scale: float, visible: Visible, cache: LayerCache | None) -> Tensor:
+    q, k, v = (split_heads(part, n_head) for part in qkv.chunk(3, -1))
     if cache is None:
         return ops.linear_attention(scale * q, k, v, causal=visible.causal) / visible.n
     out, cache.state = ops.linear_attention_step(cache.state, scale * q, k, v)

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from sympformer import ops
 from sympformer.flows import LogLinear, OneStep, Step, get_integrator
+from sympformer.flows.damping import Scalar
 from sympformer.models.attention import ORACLES, ClassicalAttention
-from sympformer.models.cache import LayerCache, Visible
+from sympformer.models.cache import LayerCache, Visible, once
 from sympformer.models.config import ModelConfig
 from sympformer.models.layers import MLP, Norm, bounded_sum, momentum_bound
 from sympformer.models.scalars import LearnedScalars, ScalarSpec
@@ -19,8 +20,8 @@ class Carry(NamedTuple):
 
     x: Tensor  # (B, T, d)
     y: Tensor  # (B, T, d)
-    v: Tensor  # (B, T, d), used by mlp_velocity "own" only
-    t: Tensor  # ()
+    v: Tensor | None  # (B, T, d), of mlp_velocity "own" only
+    t: Scalar
     history: Any
 
 
@@ -28,9 +29,7 @@ def scalars_now(scalars: LearnedScalars, cache: LayerCache | None) -> Any:
     """A layer's scalars: tensors that learn, or the numbers that a cache keeps when nothing learns."""
     if cache is None or torch.is_grad_enabled():
         return scalars()
-    if cache.scalars is None:
-        cache.scalars = scalars.numbers()
-    return cache.scalars
+    return once(cache, "scalars", scalars.numbers)
 
 
 class GPTBlock(nn.Module):
@@ -121,7 +120,8 @@ class SympBlock(nn.Module):
         """The inertial MLP step on the velocity that cfg.mlp_velocity names."""
         if self.mlp is None or self.bound_mlp is None:
             return carry
-        velocity = moved if moved is not None else carry.v if self.mlp_velocity == "own" else carry.y
+        stream = carry.y if carry.v is None else carry.v
+        velocity = stream if moved is None else moved
         update = self.mlp(ops.plus(carry.x, s.mlp_look_ahead, velocity))
         velocity = bounded_sum(self.bound_mlp, s.beta, velocity, s.gamma, update)
         carry = carry._replace(x=carry.x + velocity)
@@ -129,16 +129,15 @@ class SympBlock(nn.Module):
             return carry._replace(y=velocity)
         return carry._replace(v=velocity) if self.mlp_velocity == "own" else carry
 
-    def damping(self, s: Any, t: Tensor, cache: LayerCache | None) -> LogLinear | OneStep:
+    def damping(self, s: Any, t: Scalar, cache: LayerCache | None) -> LogLinear | OneStep:
         """The layer's damping from its scalars (plain_euler has none), or what a cache keeps of it."""
-        learning = cache is None or torch.is_grad_enabled()
-        if cache is not None and cache.damping is not None and not learning:
-            return cache.damping
-        schedule = LogLinear(getattr(s, "c_log", 0.0), getattr(s, "c_lin", 0.0), self.t0)
-        if cache is None or learning:
-            return schedule
-        cache.damping = OneStep.of(schedule, float(t), s.h_y)
-        return cache.damping
+
+        def schedule() -> LogLinear:
+            return LogLinear(getattr(s, "c_log", 0.0), getattr(s, "c_lin", 0.0), self.t0)
+
+        if cache is None or torch.is_grad_enabled():
+            return schedule()
+        return once(cache, "damping", lambda: OneStep.of(schedule(), float(t), s.h_y))
 
 
 def symp_scalars(cfg: ModelConfig) -> dict[str, ScalarSpec]:

@@ -5,17 +5,22 @@ keep one d x d state: memory is constant. The history of a multistep integrator 
 not here.
 """
 
+import dataclasses
+from copy import copy
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from sympformer.flows import OneStep
+from sympformer.errors import InputError
+
+Made = TypeVar("Made")
 
 
 class Rows:
-    """Rows (B, H, t, c) that grow along t, in a buffer that doubles, so that appending costs O(1) on average."""
+    """Rows (..., t, c) that grow along t, in a buffer that doubles, so that appending costs O(1) on average."""
 
     def __init__(self) -> None:
         self._buffer: Tensor | None = None
@@ -23,21 +28,25 @@ class Rows:
 
     def append(self, rows: Tensor) -> Tensor:
         """All rows so far, the new ones last."""
-        B, H, T, c = rows.shape
-        need = self.length + T
-        if self._buffer is None or self._buffer.shape[2] < need:
-            bigger = rows.new_empty(B, H, max(64, 2 * need), c)
+        *lead, new, c = rows.shape
+        need = self.length + new
+        if self._buffer is None or self._buffer.shape[-2] < need:
+            bigger = rows.new_empty(*lead, max(64, 2 * need), c)
             if self._buffer is not None:
-                bigger[:, :, : self.length] = self._buffer[:, :, : self.length]
+                bigger[..., : self.length, :] = self._buffer[..., : self.length, :]
             self._buffer = bigger
-        self._buffer.narrow(2, self.length, T).copy_(rows)  # slices by index cost several times as much
+        self._buffer.narrow(-2, self.length, new).copy_(rows)  # slices by index cost several times as much
         self.length = need
-        return self._buffer.narrow(2, 0, need)
+        return self._buffer.narrow(-2, 0, need)
 
     def select(self, index: Tensor) -> None:
         """Keep and reorder batch rows."""
         if self._buffer is not None:
             self._buffer = self._buffer[index]
+
+    def crop(self, length: int) -> None:
+        """Forget all but the first `length` rows."""
+        self.length = min(self.length, length)
 
     @property
     def nbytes(self) -> int:
@@ -48,25 +57,43 @@ class Rows:
 class LayerCache:
     """The memory of one layer. A kind of attention uses the parts it needs."""
 
-    keys: Rows = field(default_factory=Rows)
-    values: Rows = field(default_factory=Rows)
-    rho: Rows = field(default_factory=Rows)
+    pairs: Rows = field(default_factory=Rows)  # (B, t, 2d): a token's keys of all heads, then its values
+    rho: Rows = field(default_factory=Rows)  # (B, H, t, 1)
     state: Tensor | None = None  # (B, H, d, d) of linear attention
-    # The layer's scalars as plain numbers: they stay the same while a text grows, and cost a third of a token's time.
-    scalars: Any = None
-    damping: OneStep | None = None
+    constants: dict[str, Any] = field(default_factory=dict)  # what stays the same while a text grows: see `once`
 
     def select(self, index: Tensor) -> None:
         """Keep and reorder batch rows."""
-        for rows in (self.keys, self.values, self.rho):
+        for rows in (self.pairs, self.rho):
             rows.select(index)
         if self.state is not None:
             self.state = self.state[index]
 
+    def copy(self) -> "LayerCache":
+        """The same memory under a new name, for `select` to cut down: it replaces tensors, and changes none."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return LayerCache(**{name: copy(value) if isinstance(value, Rows) else value for name, value in values.items()})
+
+    def crop(self, length: int) -> None:
+        """Forget all but the first `length` tokens."""
+        if self.state is not None:
+            raise InputError("the state of linear attention cannot forget single tokens; start anew from the text")
+        for rows in (self.pairs, self.rho):
+            rows.crop(length)
+
     @property
     def nbytes(self) -> int:
         state = 0 if self.state is None else self.state.nbytes
-        return state + sum(rows.nbytes for rows in (self.keys, self.values, self.rho))
+        return state + sum(rows.nbytes for rows in (self.pairs, self.rho))
+
+
+def once(cache: LayerCache | None, name: str, make: Callable[[], Made]) -> Made:
+    """make(); when nothing learns, a cache keeps the result, so that the next token need not work it out again."""
+    if cache is None or torch.is_grad_enabled():
+        return make()
+    if name not in cache.constants:
+        cache.constants[name] = make()
+    return cache.constants[name]  # type: ignore[no-any-return]
 
 
 @dataclass
@@ -87,6 +114,18 @@ class Cache:
             layer.select(index)
         self.batch_size = len(index)
 
+    def part(self, index: Tensor) -> "Cache":
+        """A cache of its own for the rows `index`; this one stays as it is."""
+        part = Cache(self.batch_size, [layer.copy() for layer in self.layers], self.length)
+        part.select(index)
+        return part
+
+    def crop(self, length: int) -> None:
+        """Go back to the first `length` tokens (when guessed tokens are refused). Softmax attention only."""
+        for layer in self.layers:
+            layer.crop(length)
+        self.length = min(self.length, length)
+
     @property
     def nbytes(self) -> int:
         """Bytes held."""
@@ -95,7 +134,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Visible:
-    """How many tokens each of the T present ones sees: n_i, and log n_i."""
+    """How many tokens each of the present ones sees: n_i, and log n_i."""
 
     causal: bool
     n: Tensor  # (T, 1)

@@ -5,9 +5,10 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal
 
-from sympformer.errors import InputError, unknown_name
+from sympformer.errors import InputError
+from sympformer.fields import check_names, check_types
 
 Architecture = Literal["sympformer", "yuriiformer", "gpt"]
 Attention = Literal["softmax", "linear"]
@@ -109,8 +110,7 @@ class ModelConfig:
     """Momentum before the first layer: zero, or embedded from token and position."""
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            _check_type(field.name, field.type, getattr(self, field.name))
+        check_types(self)
         self._check_sizes()
         self._check_ranges()
         self._check_combinations()
@@ -154,7 +154,7 @@ class ModelConfig:
 
     def replace(self, **changes: Any) -> "ModelConfig":
         """A copy with some fields changed; unknown names are errors that suggest the nearest."""
-        _check_names(changes)
+        check_names(ModelConfig, changes, "model", "model option")
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "ModelConfig":
         """The config of these fields; missing ones take their defaults, unknown ones are errors."""
-        _check_names(values)
+        check_names(cls, values, "model", "model option")
         return cls(**values)
 
     def to_json(self) -> str:
@@ -203,21 +203,3 @@ class ModelConfig:
         except OSError as error:
             raise InputError(f"cannot read the model config {path}: {error.strerror}") from None
         return cls.from_text(text, str(path))
-
-
-def _check_names(values: dict[str, Any]) -> None:
-    known = [field.name for field in dataclasses.fields(ModelConfig)]
-    for name in values:
-        if name not in known:
-            raise unknown_name("model option", name, known)
-
-
-def _check_type(name: str, kind: Any, value: object) -> None:
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            raise unknown_name(name, value, get_args(kind))
-        return
-    # an integer is a fine float; a truth value is neither
-    fits = isinstance(value, (int, float) if kind is float else kind) and (kind is bool or not isinstance(value, bool))
-    if not fits:
-        raise InputError(f"{name} must be of type {kind.__name__}, got {value!r}")

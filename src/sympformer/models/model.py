@@ -1,5 +1,6 @@
 """The language model: embeddings, layers as time steps, final LayerNorm, head."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,7 @@ from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.flows import LogLinear
 from sympformer.models.blocks import BLOCKS, Carry, SympBlock
-from sympformer.models.cache import Cache, Visible
+from sympformer.models.cache import Cache, LayerCache, Visible
 from sympformer.models.config import ModelConfig
 from sympformer.models.generate import Prompt, generate
 from sympformer.models.layers import Embedding, Norm, Projection, dropout, grouped_parameters
@@ -29,6 +30,14 @@ class ModelOutput:
     def logits(self) -> Tensor:
         """(B, T, V)."""
         return F.linear(self.hidden, self.head)
+
+
+LayerCall = Callable[[nn.Module, Carry, int, Visible, LayerCache | None], Carry]
+
+
+def call_layer(layer: nn.Module, carry: Carry, k: int, visible: Visible, cache: LayerCache | None) -> Carry:
+    """Run layer k."""
+    return layer(carry, k, visible, cache)
 
 
 class LanguageModel(nn.Module):
@@ -65,14 +74,16 @@ class LanguageModel(nn.Module):
         loss = None if targets is None else ops.linear_cross_entropy(hidden, self.head_weight, targets)
         return ModelOutput(hidden, self.head_weight, loss, cache)
 
-    def hidden(self, idx: Tensor, cache: Cache | None = None) -> Tensor:
-        """The last layer's positions after the final LayerNorm, (B, T, d)."""
+    def hidden(self, idx: Tensor, cache: Cache | None = None, call: LayerCall = call_layer) -> Tensor:
+        """The last layer's positions after the final LayerNorm, (B, T, d). `call` runs a layer, and may watch it."""
         start = self._check_input(idx, cache)
         carry = self.embed(idx, start)
+        if cache is not None and not torch.is_grad_enabled():
+            carry = carry._replace(t=self.cfg.t0)  # nothing learns: the layers' scalars are numbers, and so is the clock
         T = idx.shape[1]
         visible = Visible.make(self.cfg.causal, start, T, idx.device, self.tokens.weight.dtype)
         for k in range(self.cfg.n_layer):
-            carry = self.layer(k)(carry, k, visible, None if cache is None else cache.layers[k])
+            carry = call(self.layer(k), carry, k, visible, None if cache is None else cache.layers[k])
         if cache is not None:
             cache.length += T
         return self.norm(carry.x)
@@ -85,7 +96,8 @@ class LanguageModel(nn.Module):
             y = self.token_momenta(idx) + self.position_momenta(places)
         else:
             y = torch.zeros_like(x)
-        return Carry(x, y, torch.zeros_like(x), torch.full((), self.cfg.t0, dtype=x.dtype, device=x.device), None)
+        v = torch.zeros_like(x) if self.cfg.mlp_velocity == "own" else None
+        return Carry(x, y, v, torch.full((), self.cfg.t0, dtype=x.dtype, device=x.device), None)
 
     def new_cache(self, batch_size: int) -> Cache:
         """An empty memory for `batch_size` texts; hand it to successive calls, in chunks of any size."""

@@ -51,9 +51,12 @@ class LearnedScalars(nn.Module):
         """Back to the starts."""
         for domain, names in self.names.items():
             if names:
-                raw = self.get_parameter(domain)
                 with torch.no_grad():
-                    raw.copy_(torch.tensor([self.specs[name].raw() for name in names]))
+                    self.get_parameter(domain).copy_(self.start(domain))
+
+    def start(self, domain: Domain) -> Tensor:
+        """The raw vector of a domain that maps to the starts."""
+        return torch.tensor([self.specs[name].raw() for name in self.names[domain]])
 
     def forward(self) -> Any:
         """A named tuple of 0-dimensional tensors (learned) and floats (fixed)."""

@@ -23,7 +23,8 @@ def plus(u: Tensor, b: Scalar, v: Tensor) -> Tensor:
 def norm_of_sum(a: Scalar, u: Tensor, b: Scalar, v: Tensor, gain: Tensor) -> Tensor:
     """LayerNorm(a u + b v) with a gain and no bias; keeps u and v, not their sum."""
     if not torch.is_grad_enabled():
-        return norm_of_sum_naive(a, u, b, v, gain)
+        total = a * u + b * v if isinstance(b, Tensor) else (a * u).add_(v, alpha=b)
+        return torch.layer_norm(total, u.shape[-1:], gain, None, EPS)
     return _NormOfSum.apply(_scalar(a, u), u, _scalar(b, u), v.to(u.dtype), gain.to(u.dtype))
 
 
@@ -52,8 +53,8 @@ def own_euler_step(
         x, y: (B, T, d). B: (d, d). gain: (d,).
         mean: (B, H, T, d/H), sum_j P_ij v_j. log_z: (B, H, T, 1). <y, B y> and z are per head.
     """
-    if not torch.is_grad_enabled():
-        return own_euler_step_naive(x, y, B, mean, log_z, h_x, zeta_1, zeta_2, gain)
+    if not torch.is_grad_enabled() and not isinstance(h_x, Tensor) and x.dtype == y.dtype == mean.dtype == log_z.dtype:
+        return _own_euler_step_of_numbers(x, y, B, mean, log_z, h_x, zeta_1, zeta_2, gain)
     work = torch.promote_types(y.dtype, torch.float32)
     scalars = (_scalar(value, log_z) for value in (h_x, zeta_1, zeta_2))
     with torch.autocast(x.device.type, enabled=False):
@@ -82,6 +83,27 @@ def own_euler_step_naive(
     force = (inverse * kinetic / 2 + torch.exp(log_z)) * mean
     y_next = plus(zeta_1 * y, zeta_2, force.reshape(y.shape))
     return plus(x, h_x, velocity.reshape(x.shape)), F.layer_norm(y_next, y.shape[-1:], gain, eps=EPS)
+
+
+def _own_euler_step_of_numbers(
+    x: Tensor, y: Tensor, B: Tensor, mean: Tensor, log_z: Tensor, h_x: float, zeta_1: float, zeta_2: float, gain: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`own_euler_step` without gradients, in as few kernels as can be: for a token each costs the same, however small."""
+    By = F.linear(y, B)
+    if mean.shape[1] == 1:
+        mean, log_z = mean.squeeze(1), log_z.squeeze(1)  # (B, T, .)
+        xs, ys, Bys = x, y, By
+    else:
+        mean, log_z = mean.transpose(1, 2), log_z.transpose(1, 2)  # (B, T, H, .)
+        xs, ys, Bys = (t.view(mean.shape) for t in (x, y, By))
+    inverse = torch.exp(-log_z)
+    kinetic = (ys * Bys).sum(-1, keepdim=True)
+    coefficient = torch.addcmul(torch.exp(log_z), inverse, kinetic, value=0.5)
+    x_next = torch.addcmul(xs, inverse, Bys, value=h_x)
+    total = (zeta_1 * ys).addcmul_(coefficient, mean, value=zeta_2)
+    if xs is not x:
+        x_next, total = x_next.view(x.shape), total.view(y.shape)
+    return x_next, torch.layer_norm(total, y.shape[-1:], gain, None, EPS)
 
 
 def _heads(t: Tensor, mean: Tensor) -> Tensor:

@@ -68,11 +68,17 @@ def attention_lse(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool
     _check(q, k, v)
     if causal:
         _check_causal(q, k)
-    k, v = k.to(q.dtype), v.to(q.dtype)
+    return _attention(q, k, v, scale, causal)
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
+    """`attention_lse` of checked inputs. A token at a time every call counts, so none is made that changes nothing."""
+    dtype, dh = q.dtype, q.size(3)
+    if k.dtype != dtype or v.dtype != dtype:
+        k, v = k.to(dtype), v.to(dtype)
     backend = backend_for(q)
     if backend is None:
         return attention_lse_naive(q, k, v, scale=scale, causal=causal)
-    dtype, dh = q.dtype, q.size(3)
     if dtype in HALF and not backend.half:
         q, k, v = q.float(), k.float(), v.float()
     if missing := -dh % backend.multiple:  # zeros change no score, and their outputs are dropped
@@ -81,7 +87,9 @@ def attention_lse(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool
         out, lse = FlashAttention.apply(q, k, v, float(scale), causal, backend)
     else:  # a token at a time, the autograd wrapper would cost as much as the kernel
         out, lse, _ = backend.forward(unit_stride(q), unit_stride(k), unit_stride(v), float(scale), causal)
-    return out[..., :dh].to(dtype), lse
+    if missing:
+        out = out[..., :dh]
+    return out if out.dtype == dtype else out.to(dtype), lse
 
 
 def attention_lse_naive(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool = True) -> tuple[Tensor, Tensor]:
@@ -132,7 +140,7 @@ def cached_attention_lse(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> tu
             "append the new keys to the cache first"
         )
     if past == 0 or q.size(2) == 1:
-        return attention_lse(q, k, v, scale=scale, causal=past == 0)
-    before = attention_lse(q, k[:, :, :past], v[:, :, :past], scale=scale, causal=False)
-    among = attention_lse(q, k[:, :, past:], v[:, :, past:], scale=scale, causal=True)
+        return _attention(q, k, v, scale, causal=past == 0)
+    before = _attention(q, k[:, :, :past], v[:, :, :past], scale, causal=False)
+    among = _attention(q, k[:, :, past:], v[:, :, past:], scale, causal=True)
     return merge_attention(*before, *among)

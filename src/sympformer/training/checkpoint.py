@@ -22,8 +22,7 @@ from torch import Tensor
 
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel
-from sympformer.staging import staged_folder
-from sympformer.training.files import remove_partial, write_synced
+from sympformer.staging import remove_partial, staged_folder, write_synced
 
 MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
 NAME = re.compile(r"(step|best)-(\d{8,})")

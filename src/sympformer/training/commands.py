@@ -1,6 +1,5 @@
-"""The commands `sympformer train`, `sympformer eval` and `sympformer sample`."""
+"""The commands `sympformer train` and `sympformer sample`."""
 
-from pathlib import Path
 from typing import Any, Literal
 
 from sympformer.errors import InputError
@@ -27,49 +26,6 @@ def train(resume: bool = False, **options: Any) -> int:
     if result.sample is not None:
         print(f"\n{result.sample}\n")
     print(f"the model is in {result.folder}; more text: sympformer sample {result.folder} --prompt 'One day'")
-    return 0
-
-
-def evaluate(
-    run: str,
-    data: str | None = None,
-    split: str = "validation",
-    which: Which = "best",
-    tokens: int | None = None,
-    batch_size: int = 16,
-) -> int:
-    """Score a trained model: nats per token, perplexity, bits per byte.
-
-    Args:
-        run: Run folder.
-        data: Folder of prepared tokens, made with the model's tokenizer; by default the run's own data.
-        split: validation, test or train.
-        which: The best weights by validation loss, or the last.
-        tokens: Score only so many tokens, spread over the text; all by default.
-        batch_size: Texts in one forward pass.
-    """
-    import sys
-
-    from sympformer.data import load_prepared, validation_blocks
-    from sympformer.training.corpus import open_data
-    from sympformer.training.evaluate import evaluate_model
-    from sympformer.training.run import load_run
-
-    if tokens is not None and tokens < 1:
-        raise InputError(f"tokens must be at least 1, got {tokens}")
-    trained = load_run(run, which, say=lambda text: print(text, file=sys.stderr))
-    prepared = open_data(trained.config.data) if data is None else load_prepared(data)
-    if prepared.tokenizer.fingerprint != trained.tokenizer.fingerprint:
-        raise InputError(
-            f"the tokens in {prepared.folder} were made by another tokenizer than the model's: "
-            f"prepare them with --tokenizer {Path(run) / 'tokenizer'}"
-        )
-    blocks = validation_blocks(prepared.tokens(split), trained.model.cfg.block_size, tokens)
-    result = evaluate_model(trained.model, blocks, trained.tokenizer.byte_lengths(), batch_size)
-    print(f"{run}, step {trained.checkpoint.progress.step}, {split} of {prepared.sheet.corpus['name']}")
-    print(f"{result.loss:.4f} nats per token ({result.tokens:,} tokens)")
-    print(f"{result.perplexity:.3f} perplexity")
-    print(f"{result.bits_per_byte:.4f} bits per byte ({result.bytes:,} bytes)")
     return 0
 
 

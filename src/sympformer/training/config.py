@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sympformer.errors import InputError
-from sympformer.training.fields import check_names, check_types
+from sympformer.fields import check_names, check_types
 
 Precision = Literal["float32", "bfloat16", "float16"]
 OptimizerName = Literal["adamw", "muon"]

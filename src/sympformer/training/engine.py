@@ -90,9 +90,18 @@ def leaves_parameters_unused(cfg: ModelConfig) -> bool:
 
 def all_sums(fabric: "Fabric", *values: float) -> list[float]:
     """Numbers summed over all processes."""
-    total = fabric.all_reduce(torch.tensor(values, dtype=torch.float64, device=fabric.device), reduce_op="sum")
-    assert isinstance(total, Tensor)
-    return total.tolist()
+    return _reduced(fabric, "sum", *values)
+
+
+def all_greatest(fabric: "Fabric", *values: float) -> list[float]:
+    """The greatest of every number over all processes."""
+    return _reduced(fabric, "max", *values)
+
+
+def _reduced(fabric: "Fabric", how: str, *values: float) -> list[float]:
+    result = fabric.all_reduce(torch.tensor(values, dtype=torch.float64, device=fabric.device), reduce_op=how)
+    assert isinstance(result, Tensor)
+    return result.tolist()
 
 
 def part(fabric: "Fabric") -> None:

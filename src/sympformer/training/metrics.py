@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
-from sympformer.training.files import write_file
+from sympformer.staging import write_file
 
 JSONL, CSV = "metrics.jsonl", "metrics.csv"
 COLUMNS = (

@@ -19,10 +19,9 @@ from sympformer import __version__
 from sympformer.data import Prepared, Tokenizer, load_tokenizer
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel, ModelConfig, build_model
-from sympformer.staging import staged_folder
+from sympformer.staging import staged_folder, write_file
 from sympformer.training.checkpoint import Checkpoint, CheckpointFolder, Say, load_model_tensors
 from sympformer.training.config import TrainConfig, load_config
-from sympformer.training.files import write_file
 
 CONFIG, MODEL, ENVIRONMENT, LOG, SAMPLES = "config.yaml", "model.json", "environment.json", "log.txt", "samples.jsonl"
 TOKENIZER, CHECKPOINTS = "tokenizer", "checkpoints"

@@ -30,7 +30,7 @@ from sympformer.training.optimizer import clip_gradients, make_optimizers, set_l
 from sympformer.training.reporter import Reporter
 from sympformer.training.run_files import RunFiles
 from sympformer.training.schedule import learning_rate
-from sympformer.training.signals import StopSignal
+from sympformer.training.signals import ECHO_SECONDS, SharedStop, StopSignal
 from sympformer.training.window import Window
 
 if TYPE_CHECKING:
@@ -85,17 +85,19 @@ class Trainer:
         """Train to the end; returns the signal that stopped it earlier, if any."""
         self._announce()
         self.model.train()
-        with StopSignal() as stop:
+        with StopSignal(ECHO_SECONDS if self.fabric.world_size > 1 else 0.0) as stop:
+            shared = SharedStop(self.fabric, stop, self.progress.step)
             self.reporter.start()
             while self.progress.step < self.total:
                 self.step(self.progress.step)
                 self.progress.step += 1
                 self._between_steps()
-                if self._should_stop(stop) and self.progress.step < self.total:
+                number = shared.received(self.progress.step)
+                if number is not None and self.progress.step < self.total:
                     self._read_window()
                     self._save()
                     self.reporter.say(f"stopped at step {self.progress.step} of {self.total}, saved")
-                    return stop.received or 15
+                    return number
         self._finish()
         return None
 
@@ -149,14 +151,6 @@ class Trainer:
             self._sample()
         if save:
             self._save()
-
-    def _should_stop(self, stop: StopSignal) -> bool:
-        """Whether any process was told to stop; several ask each other only now and then."""
-        if self.fabric.world_size == 1:
-            return stop.received is not None
-        if not self._due(self.config.log_every):
-            return False
-        return all_sums(self.fabric, float(stop.received is not None))[0] > 0
 
     # --- between steps
 

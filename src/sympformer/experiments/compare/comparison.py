@@ -1,26 +1,40 @@
 """A comparison's folder and the order of its work: prepare the text, choose the rates, train the seeds.
 
-compare.yaml  steps.json  runs/<model>/choose-lr<rate>-seed<seed>/  runs/<model>/final-seed<seed>/
+compare.yaml  costs.json  runs/<model>/choose-lr<rate>-seed<seed>/  runs/<model>/final-seed<seed>/
 """
 
 import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from sympformer.data import Prepared
 from sympformer.errors import InputError
+from sympformer.experiments.compare.assemble import Entry, ScoredRun, describe_data, make_results
 from sympformer.experiments.compare.grid import Outcome, outcome, run_cells
 from sympformer.experiments.compare.plan import Budget, Cell, CompareConfig
-from sympformer.experiments.compare.speed import tokens_per_second
+from sympformer.experiments.compare.results import Results
+from sympformer.experiments.compare.score import score_run
+from sympformer.experiments.compare.speed import memory_mb, tokens_per_second
+from sympformer.experiments.compare.workers import Board, in_workers
+from sympformer.models import ModelConfig
+from sympformer.staging import write_file
 from sympformer.training.config import read_yaml
 from sympformer.training.corpus import open_data
-from sympformer.training.files import write_file
 from sympformer.training.model_choice import choose_model
 
-CONFIG, STEPS = "compare.yaml", "steps.json"
+CONFIG, COSTS = "compare.yaml", "costs.json"
+NOTES = [
+    "Learning rates were chosen on validation data; every loss in the table is on test data that chose nothing.",
+    "Differences are paired by seed: all models of a seed see the same batches in the same order. "
+    "Intervals are Student's, 95 % for each model by itself, not adjusted for the number of models.",
+    "Tokens/s and memory were measured beside each other after training, and give the seconds to the baseline's loss; "
+    "seconds of a run are by its own clock, on a machine that may have been busy.",
+    "Every trained model was audited (causality, prefix, batch, cache); one that fails is struck out and not ranked.",
+]
 
 
 @dataclass(frozen=True)
@@ -71,7 +85,8 @@ class Comparison:
         prepared = open_data(self.config.common.data)
         if "test" not in prepared.sheet.splits:
             raise InputError(
-                f"corpus {prepared.sheet.corpus['name']!r} has no test split: give common.data.test a share, such as 0.05"
+                f"corpus {prepared.sheet.corpus['name']!r} has no test split: "
+                "give common.data.test a share, such as 0.05"
             )
         return prepared
 
@@ -86,13 +101,13 @@ class Comparison:
 
     def finished(self) -> Grid:
         """The grid of a comparison whose runs are all there; says how many are missing otherwise."""
-        cells = self.config.choosing_cells(self._steps(self.config.choose, measure=False))
+        cells = self.config.choosing_cells(self._steps(self.config.choose))
         found = self._found(cells)
         if len(found) < len(cells):
             raise self._half_finished(len(cells) - len(found), len(cells), "that choose the learning rates")
         choosing = self._chosen(cells, found)
         rates = self._rates(choosing)
-        cells = list(self.config.final_cells(rates, self._steps(self.config.budget, measure=False)))
+        cells = list(self.config.final_cells(rates, self._steps(self.config.budget)))
         found = self._found(cells)
         if len(found) < len(cells):
             raise self._half_finished(len(cells) - len(found), len(cells), "that are reported")
@@ -135,23 +150,71 @@ class Comparison:
                 rates[model] = best
         return rates
 
-    def _steps(self, budget: Budget | None, measure: bool = True) -> dict[str, int]:
-        """Steps of every model under a budget of seconds, from its speed, measured once and kept."""
+    def _steps(self, budget: Budget | None) -> dict[str, int]:
+        """Steps of every model under a budget of seconds, from its measured speed."""
         if budget is None or budget.seconds is None:
             return {}
-        file = self.root / STEPS
-        if not file.is_file():
-            if not measure:
-                raise self._half_finished(0, 0, "(the models' speeds)")
-            speeds = tokens_per_second(
-                {name: self.config.model_options(name) for name in self.config.models}, self.config.common
-            )
-            write_file(file, json.dumps(speeds, indent=2) + "\n")
-        speeds = json.loads(file.read_text())
-        per_step = self.config.common.global_batch()
+        texts = self.config.common.global_batch()
+        speeds = self.costs()["tokens_per_second"]
         return {
-            name: max(
-                1, round(budget.seconds * speed / (per_step * choose_model(self.config.model_options(name)).block_size))
-            )
-            for name, speed in speeds.items()
+            name: max(1, round(budget.seconds * speeds[name] / (texts * cfg.block_size)))
+            for name, cfg in self.model_configs().items()
         }
+
+    def model_configs(self) -> dict[str, ModelConfig]:
+        """The full config of every model."""
+        tokenizer = self.prepared().tokenizer
+        return {name: choose_model(self.config.model_options(name), tokenizer) for name in self.config.models}
+
+    def costs(self) -> dict[str, dict[str, float]]:
+        """Training speed and memory of every model, measured once, beside each other, and kept."""
+        file = self.root / COSTS
+        if not file.is_file():
+            models, batch = self.model_configs(), self.config.common.batch_size
+            costs = {"tokens_per_second": tokens_per_second(models, batch), "memory_mb": memory_mb(models, batch)}
+            write_file(file, json.dumps(costs, indent=1) + "\n")
+        return json.loads(file.read_text(encoding="utf-8"))
+
+    def score(self, grid: Grid, jobs: int) -> list[dict[str, Any] | None]:
+        """The scores of the reported runs, made where they are missing; None for a run that diverged."""
+        scores: list[dict[str, Any] | None] = [None] * len(grid.cells)
+        whole = [i for i, done in enumerate(grid.outcomes) if done.diverged is None]
+        folders = [self.root / grid.cells[i].folder for i in whole]
+        with Board("scoring on test data", len(whole)) as board:
+            for k, score in in_workers(score_run, [(folder,) for folder in folders], jobs):
+                scores[whole[k]] = score
+                board.finished(f"{grid.cells[whole[k]].describe()}: test loss {score['last']['loss']:.4f}")
+        return scores
+
+    def results(self, grid: Grid, jobs: int = 1) -> Results:
+        """Everything measured, ready for tables, plots and the report."""
+        scores, costs, prepared, configs = self.score(grid, jobs), self.costs(), self.prepared(), self.model_configs()
+        entries = []
+        for name, cfg in configs.items():
+            mine = [i for i, cell in enumerate(grid.cells) if cell.model == name]
+            tried = grid.choosing.get(name, {})
+            entries.append(
+                Entry(
+                    name=name,
+                    options=self.config.model_options(name),
+                    cfg=cfg,
+                    runs=[ScoredRun(self.root / grid.cells[i].folder, s) for i in mine if (s := scores[i]) is not None],
+                    lr=grid.rates.get(name),
+                    rates={lr: done.validation_loss for lr, done in tried.items()},
+                    diverged=tuple(why for i in mine if (why := grid.outcomes[i].diverged))
+                    or (() if mine else tuple(done.diverged or "" for done in tried.values())),
+                    tokens_per_second=costs["tokens_per_second"][name],
+                    memory_mb=costs["memory_mb"][name],
+                )
+            )
+        return make_results(
+            self.root.name,
+            entries,
+            self.config.baseline,
+            "loss",
+            self.config.budget.describe(),
+            seeds=self.config.seeds,
+            data=describe_data(prepared),
+            config=self.config.to_dict(),
+            notes=NOTES,
+        )

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sympformer.errors import InputError, unknown_name
+from sympformer.fields import check_types
 from sympformer.training import TrainConfig
-from sympformer.training.fields import check_types
 from sympformer.training.model_choice import choose_model
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -8,14 +8,17 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from sympformer.errors import InputError, unknown_name
 
 
-def check_names(kind: type[Any], values: object, where: str) -> None:
-    """Refuse anything but named values of known fields; a wrong name is answered with the nearest."""
+def check_names(kind: type[Any], values: object, where: str, what: str | None = None) -> None:
+    """Refuse anything but named values of known fields; a wrong name is answered with the nearest.
+
+    where: the config in words. what: how to call one of its options; by default "option of" the config.
+    """
     if not isinstance(values, Mapping):
         raise InputError(f"{where} must hold named options, got {type(values).__name__}")
     known = [field.name for field in dataclasses.fields(kind)]
     for name in values:
         if name not in known:
-            raise unknown_name(f"option of {where}", name, known)
+            raise unknown_name(what or f"option of {where}", name, known)
 
 
 def check_types(config: Any) -> None:

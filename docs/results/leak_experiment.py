@@ -1,0 +1,104 @@
+"""How many nats does a look into the future fake? Train a run of a comparison again with a leaking force.
+
+    python docs/results/leak_experiment.py runs/compare/tinystories-cpu/runs/exp-euler/final-seed1 [--causal]
+
+Same weights at the start, same batches, same rate, same budget as the named run (a softmax SympFormer with form "own");
+only the force differs: it is the gradient of the masked Hamiltonian of the whole sequence, as in code that takes the
+paper's energy, masks the kernel and differentiates. Token i then also feels every later token j that looks at it:
+
+    force_i = sum_{j <= i} g_i W_ij v_j  +  sum_{j >= i} g_j W_ji v_j,    W_ij = exp(s_ij) / n_i,  g = rho / 2 + 1
+
+The first sum is causal, the second is the leak. --causal leaves it out: then the run's own loss must come out.
+"""
+
+import argparse
+import json
+
+import torch
+from torch import Tensor
+
+from sympformer.data import BlockSampler, validation_blocks
+from sympformer.experiments.audit import audit_model
+from sympformer.models import LanguageModel, build_model
+from sympformer.models.attention import SoftmaxField, SoftmaxOracle
+from sympformer.models.cache import LayerCache, Visible
+from sympformer.models.layers import merge_heads, split_heads
+from sympformer.progress import steps_with_progress
+from sympformer.training import evaluate_model, learning_rate, load_config, make_optimizers
+from sympformer.training.corpus import open_data
+from sympformer.training.model_choice import choose_model
+from sympformer.training.optimizer import clip_gradients, set_learning_rate
+
+
+class LeakingOracle(SoftmaxOracle):
+    """The causal oracle with the forbidden second sum. Dense: T x T is held."""
+
+    def at(self, x: Tensor, visible: Visible, cache: LayerCache | None = None) -> SoftmaxField:
+        field = super().at(x, visible, cache)
+        q, k, v = (split_heads(part, self.n_kernel) for part in self.qkv(x).chunk(3, -1))
+        scores = self.scale * q @ k.mT - visible.log_n[:, None]  # log W
+        hidden = torch.ones_like(scores, dtype=torch.bool).triu(1)
+        weights = scores.masked_fill(hidden, -torch.inf).exp()  # (B, H, T, T)
+        causal_force = field._force
+
+        def leaking_force(y: Tensor, By: Tensor) -> Tensor:
+            kinetic = (split_heads(y, self.n_kernel) * By).sum(-1, keepdim=True)
+            g = kinetic * torch.exp(-2 * field.log_z) / 2 + 1
+            return causal_force(y, By) + merge_heads(weights.mT @ (g * v))
+
+        object.__setattr__(field, "_force", leaking_force)
+        # the fused step would pass the force by
+        object.__setattr__(field, "euler_step", lambda *args: super(SoftmaxField, field).euler_step(*args))
+        return field
+
+
+def leak(model: LanguageModel) -> None:
+    """Swap every layer's oracle for the leaking one; the parameters stay."""
+    for block in model.blocks:
+        block.oracle.__class__ = LeakingOracle
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", help="folder of a finished run of a comparison")
+    parser.add_argument("--causal", action="store_true", help="without the leak, as a check of this script")
+    parser.add_argument("--steps", type=int, help="stop after so many steps (the schedule stays that of the whole run)")
+    options = parser.parse_args()
+    config = load_config(f"{options.run}/config.yaml")
+    prepared = open_data(config.data)
+    cfg = choose_model(config.model, prepared.tokenizer)
+    if cfg.architecture != "sympformer" or cfg.attention != "softmax" or cfg.form != "own":
+        parser.error("the leak is defined for a softmax SympFormer with form 'own'")
+    model = build_model(cfg, seed=config.seed)
+    if not options.causal:
+        leak(model)
+    train(model, config, prepared, options.steps)
+    size = prepared.tokenizer.byte_lengths()
+    scores = {
+        split: evaluate_model(model, validation_blocks(prepared.tokens(split), cfg.block_size, limit), size).loss
+        for split, limit in (("validation", config.eval_tokens), ("test", None))
+    }
+    report = audit_model(model, vocab_size=cfg.vocab_size)
+    print(json.dumps({"run": options.run, "leaks": not options.causal, **scores, "audit_passed": report.passed}))
+
+
+def train(model: LanguageModel, config, prepared, steps: int | None) -> None:  # type: ignore[no-untyped-def]
+    """The protocol of `sympformer train`, bare."""
+    total = config.total_steps(model.cfg.block_size)
+    sampler = BlockSampler(prepared.tokens("train"), model.cfg.block_size, config.global_batch(), config.seed)
+    optimizers = make_optimizers(model, config)
+    model.train()
+    for step in steps_with_progress(min(total, steps or total), "training"):
+        rate = learning_rate(step, config.lr, config.warm_up, total, config.min_lr_ratio)
+        set_learning_rate(optimizers, rate)
+        inputs, targets = (torch.from_numpy(part) for part in sampler.batch(step))
+        model(inputs, targets).loss.backward()
+        clip_gradients(optimizers, config.clip)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+    model.eval()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""A trained run as a Hugging Face folder, and back.
+
+from sympformer import exchange
+
+exchange.export_run("runs/mine", "exports/mine")        # weights, config, tokenizer, card, and the source it needs
+exchange.import_run("exports/mine", "runs/again")       # a run folder: eval and sample work on it
+"""
+
+from sympformer.lazy import lazy_names
+
+# public name -> module that defines it
+_LAZY: dict[str, str] = {
+    "bundle": "sympformer.exchange.bundle",
+    "export_run": "sympformer.exchange.exporting",
+    "fast_tokenizer": "sympformer.exchange.tokenizers",
+    "import_run": "sympformer.exchange.importing",
+    "push_folder": "sympformer.exchange.push",
+}
+
+__all__ = sorted(_LAZY)
+__getattr__, __dir__ = lazy_names(__name__, _LAZY)

@@ -1,0 +1,184 @@
+"""The model card: a README.md with the YAML head that the hub reads, filled from the run."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from sympformer.data.corpora.hub import HUB
+from sympformer.exchange.record import Record
+from sympformer.experiments.audit import AuditReport
+from sympformer.models import ModelConfig
+from sympformer.training.config import DEFAULT_VARIANT
+
+CARD = "README.md"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a card is about."""
+
+    title: str  # OWNER/NAME on a hub, or the folder's name
+    cfg: ModelConfig
+    parameters: int
+    record: Record
+
+
+def card(subject: Subject) -> str:
+    """The whole README.md."""
+    import yaml
+
+    head = yaml.safe_dump(front_matter(subject), sort_keys=False, allow_unicode=True)
+    parts = [_opening(subject), _loading(subject), _model(subject), _training(subject), _results(subject.record)]
+    return f"---\n{head}---\n\n" + "\n\n".join([*parts, _audit(subject.record), _limits(subject)]) + "\n"
+
+
+def front_matter(subject: Subject) -> dict[str, Any]:
+    """The card's metadata."""
+    record = subject.record
+    head: dict[str, Any] = {
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["sympformer", model_name(record, subject.cfg)],
+    }
+    if (dataset := hub_dataset(corpus_of(record))) is not None:
+        head["datasets"] = [dataset]
+    if record.evaluation is not None and math.isfinite(record.evaluation["validation_loss"]):
+        head["model-index"] = [{"name": subject.title, "results": [_index(record)]}]
+    return head
+
+
+def _index(record: Record) -> dict[str, Any]:
+    evaluation = record.evaluation or {}
+    names = {"validation_loss": "nats per token", "perplexity": "perplexity", "bits_per_byte": "bits per byte"}
+    metrics = [
+        {"type": kind, "name": name, "value": evaluation[kind]}
+        for kind, name in names.items()
+        if math.isfinite(evaluation.get(kind, math.nan))
+    ]
+    corpus = corpus_of(record)
+    dataset = {"name": corpus, "type": hub_dataset(corpus) or corpus, "split": "validation"}
+    return {"task": {"type": "text-generation"}, "dataset": dataset, "metrics": metrics}
+
+
+def corpus_of(record: Record) -> str:
+    """The name of the training text."""
+    return str(record.environment.get("data", {}).get("corpus", record.config["data"]["corpus"]))
+
+
+def hub_dataset(corpus: str) -> str | None:
+    """OWNER/NAME of a corpus that is on the hub."""
+    if corpus in HUB:
+        return HUB[corpus].repo
+    return corpus.split(":")[1] if corpus.startswith("hub:") else None
+
+
+def model_name(record: Record, cfg: ModelConfig) -> str:
+    """The variant's name, or its parts."""
+    options = record.config["model"]
+    if "architecture" not in options:
+        return str(options.get("variant", DEFAULT_VARIANT))
+    parts = (cfg.architecture, cfg.attention, cfg.integrator if cfg.architecture == "sympformer" else "")
+    return "-".join(part.replace("_", "-") for part in parts if part)
+
+
+def _opening(subject: Subject) -> str:
+    cfg = subject.cfg
+    kinds = {
+        "sympformer": "every layer is one time step of a damped Hamiltonian flow of the tokens",
+        "yuriiformer": "every layer is a step of Nesterov's method in Euclidean space",
+        "gpt": "a classical transformer block, the baseline of the comparison",
+    }
+    return (
+        f"# {subject.title}\n\nA language model of {subject.parameters:,} parameters with {cfg.attention} attention "
+        f"({model_name(subject.record, cfg)}): {kinds[cfg.architecture]}. "
+        f"Made with sympformer {subject.record.sympformer}."
+    )
+
+
+def _loading(subject: Subject) -> str:
+    return f"""## How to load it
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+name = {subject.title!r}  # or the path of this folder
+tokenizer = AutoTokenizer.from_pretrained(name)
+model = AutoModelForCausalLM.from_pretrained(name, trust_remote_code=True)
+ids = tokenizer("One day", return_tensors="pt")
+print(tokenizer.decode(model.generate(**ids, max_new_tokens=50, do_sample=True, temperature=0.8)[0]))
+```
+
+The source that the model needs is in this repository. With sympformer installed, write `import sympformer.hf` and
+leave `trust_remote_code` out. `sympformer import FOLDER RUN` makes a run folder of it again."""
+
+
+def _model(subject: Subject) -> str:
+    cfg, record = subject.cfg, subject.record
+    options = record.config["model"]
+    preset = "" if "architecture" in options else f", preset {options.get('preset', 'tuned')}"
+    rows = {
+        "variant": model_name(record, cfg) + preset,
+        "layers, heads, width": f"{cfg.n_layer}, {cfg.n_head}, {cfg.d_model}",
+        "context": f"{cfg.block_size} tokens",
+        "tokenizer": f"{record.tokenizer['name']}, {record.tokenizer['vocab_size']:,} tokens",
+        "parameters": f"{subject.parameters:,}",
+    }
+    return "## Model\n\n" + _table(rows)
+
+
+def _training(subject: Subject) -> str:
+    config, progress = subject.record.config, subject.record.progress
+    per_step = config["batch_size"] * config["accumulate"] * subject.cfg.block_size
+    rows = {
+        "text": corpus_of(subject.record),
+        "steps": f"{progress['step']:,} of {_total_steps(subject):,}",
+        "tokens": f"{progress['step'] * per_step:,}, {per_step:,} a step",
+        "optimizer": f"{config['optimizer']}, peak rate {config['lr']:g}, weight decay {config['weight_decay']:g}",
+        "precision": config["precision"],
+        "seed": str(config["seed"]),
+    }
+    if (seconds := (subject.record.evaluation or {}).get("seconds")) is not None:
+        rows["training time"] = f"{seconds:,.0f} s"
+    return "## Data and budget\n\n" + _table(rows)
+
+
+def _total_steps(subject: Subject) -> int:
+    return subject.record.train_config().total_steps(subject.cfg.block_size)
+
+
+def _results(record: Record) -> str:
+    if record.evaluation is None:
+        return f"## Results\n\nThese weights (step {record.progress['step']}) were not scored during training."
+    kind = "the best of the run" if record.which == "best" else "the last of the run"
+    rows = {
+        "validation loss": f"{record.evaluation['validation_loss']:.4f} nats per token",
+        "perplexity": f"{record.evaluation['perplexity']:.3f}",
+        "bits per byte": f"{record.evaluation['bits_per_byte']:.4f}",
+    }
+    return f"## Results\n\nWeights of step {record.progress['step']:,}, {kind}, on held-out text.\n\n{_table(rows)}"
+
+
+def _audit(record: Record) -> str:
+    report = AuditReport.from_dict(record.audit)
+    failed = [f"\n\n- {row.sentence}" for row in report.failures]
+    verdict = "passed" if report.passed else "**failed**"
+    return (
+        f"## Audit\n\n`sympformer audit` {verdict} ({len(report.rows)} checks: no token sees a later one, texts do not "
+        "mix, cached generation equals the full pass). Details are in `sympformer_run.json`." + "".join(failed)
+    )
+
+
+def _limits(subject: Subject) -> str:
+    return (
+        f"## Limits\n\nIt sees at most {subject.cfg.block_size} tokens, knows only the text it was trained on, and has "
+        "had no tuning for safety or instructions. Bundled source: MIT licence."
+    )
+
+
+def _table(rows: dict[str, str]) -> str:
+    lines = [f"| {name} | {_cell(value)} |" for name, value in rows.items()]
+    return "\n".join(["| | |", "|---|---|", *lines])
+
+
+def _cell(value: str) -> str:
+    return " ".join(value.split()).replace("|", "\\|")

@@ -1,0 +1,77 @@
+"""From a run folder to a folder that Hugging Face's transformers loads, with or without sympformer installed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sympformer.errors import InputError
+from sympformer.exchange.bundle import bundle
+from sympformer.exchange.card import CARD, Subject, card
+from sympformer.exchange.record import RECORD, Record, record_of
+from sympformer.exchange.tokenizers import save_fast_tokenizer
+from sympformer.staging import staged_folder
+from sympformer.training.run import TrainedRun, load_run
+
+if TYPE_CHECKING:
+    from sympformer.hf import SympFormerForCausalLM
+
+CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+AUTO_MAP = {
+    "AutoConfig": "configuration_sympformer.SympFormerConfig",
+    "AutoModel": "modeling_sympformer.SympFormerModel",
+    "AutoModelForCausalLM": "modeling_sympformer.SympFormerForCausalLM",
+}
+
+
+def export_run(
+    run: str | Path,
+    out: str | Path,
+    which: str = "best",
+    name: str | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Record:
+    """Write the model of a run folder to `out`, whole or not at all.
+
+    which: the "best" weights by validation loss, or the "last". name: OWNER/NAME on a hub, for the card.
+    """
+    from sympformer.experiments.audit import audit_model
+
+    out = Path(out)
+    check_new(out)
+    trained = load_run(run, which, say)
+    report = audit_model(trained.model, show_progress=None)
+    record = record_of(trained, which, report.to_dict())
+    if not report.passed:
+        say("the audit failed, and the card says so: see 'sympformer audit'")
+    with staged_folder(out) as work:
+        to_hugging_face(trained).save_pretrained(work)
+        save_fast_tokenizer(trained.tokenizer, work, trained.model.cfg.block_size)
+        for file, source in bundle().items():
+            (work / file).write_text(source, encoding="utf-8")
+        parameters = sum(parameter.numel() for parameter in trained.model.parameters())
+        subject = Subject(name or out.name, trained.model.cfg, parameters, record)
+        (work / CARD).write_text(card(subject), encoding="utf-8")
+        record = record.with_files(work, [CONFIG, WEIGHTS, TOKENIZER])
+        (work / RECORD).write_text(record.to_json(), encoding="utf-8")
+    return record
+
+
+def check_new(out: Path) -> None:
+    """Refuse a place that holds something."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        what = "is not empty" if out.is_dir() else "is a file"
+        raise InputError(f"{out} {what}: leave it, and choose another folder")
+
+
+def to_hugging_face(trained: TrainedRun) -> "SympFormerForCausalLM":
+    """The model of a run as a Hugging Face model with its own copy of the weights."""
+    from transformers import GenerationConfig
+
+    from sympformer.hf import SympFormerForCausalLM
+
+    cfg, end = trained.model.cfg, trained.tokenizer.end_of_text
+    special = {"bos_token_id": end, "eos_token_id": end, "pad_token_id": end}
+    model = SympFormerForCausalLM.from_language_model(trained.model, **special, auto_map=AUTO_MAP)
+    # without a length of its own, a text goes on to its end or as far as the model sees
+    model.generation_config = GenerationConfig(**special, max_length=cfg.block_size)
+    return model

@@ -1,0 +1,132 @@
+"""`sympformer_run.json`: what an exported folder says about the run it came from, with a checksum for what it holds."""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sympformer import __version__
+from sympformer.errors import InputError
+from sympformer.training.checkpoint import Progress
+from sympformer.training.config import TrainConfig
+from sympformer.training.metrics import read_metrics
+from sympformer.training.run import ENVIRONMENT, TrainedRun
+
+RECORD, FORMAT = "sympformer_run.json", 1
+# of a run's environment: what the result depends on, not whose machine it was
+KEPT = ("sympformer", "python", "torch", "processes")
+EVALUATION = (
+    "step", "tokens", "epoch", "validation_loss", "perplexity", "bits_per_byte", "best_validation_loss", "seconds",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Record:
+    """The story of the weights."""
+
+    which: str  # best or last
+    config: dict[str, Any]  # of the training
+    environment: dict[str, Any]
+    progress: dict[str, Any]
+    tokenizer: dict[str, Any]
+    audit: dict[str, Any]
+    evaluation: dict[str, Any] | None = None  # at the step of these weights, if there was one
+    files: dict[str, str] = dataclasses.field(default_factory=dict)  # name -> sha256
+    sympformer: str = __version__
+    format: int = FORMAT
+
+    def with_files(self, folder: Path, names: list[str]) -> "Record":
+        """The record with the checksums of these files."""
+        return dataclasses.replace(self, files={name: file_sha256(folder / name) for name in names})
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    def train_config(self) -> TrainConfig:
+        """The config of the training."""
+        return TrainConfig.from_dict(self.config)
+
+    def to_progress(self) -> Progress:
+        """How far the training was."""
+        return Progress(**self.progress)
+
+
+def record_of(run: TrainedRun, which: str, audit: dict[str, Any]) -> Record:
+    """What a run folder says about its weights."""
+    progress = run.checkpoint.progress
+    return Record(
+        which=which,
+        config=run.config.to_dict(),
+        environment=_environment(run.folder),
+        progress={
+            "step": progress.step,
+            "seconds": progress.seconds,
+            "best_loss": progress.best_loss,
+            "best_step": progress.best_step,
+        },
+        tokenizer=run.tokenizer.describe(),
+        audit=audit,
+        evaluation=_evaluation(run.folder, progress.step),
+    )
+
+
+def _environment(folder: Path) -> dict[str, Any]:
+    try:
+        whole = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
+        data = whole.get("data", {})
+        kept = {name: whole[name] for name in KEPT if name in whole}
+        return kept | {"data": {name: data[name] for name in ("corpus", "sha256") if name in data}}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise InputError(f"{folder / ENVIRONMENT} does not read: the run folder is damaged") from error
+
+
+def _evaluation(folder: Path, step: int) -> dict[str, Any] | None:
+    rows = [row for row in read_metrics(folder) if row["step"] == step and "validation_loss" in row]
+    return {name: rows[-1][name] for name in EVALUATION if name in rows[-1]} if rows else None
+
+
+def read_record(folder: Path) -> Record | None:
+    """The record of a folder, verified; None where another tool wrote the folder and there is none."""
+    file = folder / RECORD
+    if not file.exists():
+        return None
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        if values["format"] > FORMAT:
+            raise InputError(
+                f"{file} is of format {values['format']}, written by sympformer {values.get('sympformer', '?')}, "
+                f"and this one reads up to {FORMAT}: install a newer sympformer"
+            )
+        record = Record(**values)
+        record.to_progress()
+        for name, sha256 in record.files.items():
+            _verify(folder, name, sha256)
+        record.train_config()
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"{folder} is not whole: cannot read {error.filename} ({error.strerror})") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{file} is damaged ({error}): take a fresh copy of the folder") from error
+    return record
+
+
+def _verify(folder: Path, name: str, sha256: str) -> None:
+    file = folder / name
+    if file.parent != folder:
+        raise InputError(
+            f"{folder / RECORD} names a file outside its folder, {name!r}: it is not from 'sympformer export'"
+        )
+    if file_sha256(file) != sha256:
+        raise InputError(
+            f"{file} has changed since the export: take a fresh copy of the folder, "
+            f"or, if the change is meant, remove {RECORD} beside it"
+        )
+
+
+def file_sha256(file: Path) -> str:
+    """The checksum of a file."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -1,0 +1,56 @@
+"""What a trained run scores on data that chose nothing: test losses, probes, the audit of its weights, samples."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sympformer.data import Prepared, validation_blocks
+from sympformer.errors import InputError
+from sympformer.experiments.audit import audit_model
+from sympformer.experiments.probes import score_probes
+from sympformer.experiments.targets import logits_of
+from sympformer.staging import write_file
+from sympformer.training import TrainConfig, load_run
+from sympformer.training.corpus import open_data
+from sympformer.training.evaluate import evaluate_model
+
+FILE = "score.json"
+SAMPLES, SAMPLE_TOKENS = 2, 100
+
+
+def score_run(folder: Path, split: str = "test") -> dict[str, Any]:
+    """Score a run folder and keep the figures in it; a run scored before is not scored again."""
+    file = folder / FILE
+    if file.is_file():
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        if kept["split"] == split:
+            return kept
+    last, best = load_run(folder, "last"), load_run(folder, "best")
+    prepared = open_data(last.config.data)
+    if prepared.tokenizer.fingerprint != last.tokenizer.fingerprint:
+        raise InputError(f"the data of {folder} was made by another tokenizer since: prepare it again as it was")
+    model = last.model
+    score = {
+        "split": split,
+        "last": _test(last, prepared, split),
+        "best": _test(best, prepared, split),
+        "audit": audit_model(model, vocab_size=model.cfg.vocab_size).to_dict(),
+        "probes": {
+            name: {"accuracy": probe.accuracy, "chance": probe.chance, "items": probe.items}
+            for name, probe in score_probes(logits_of(model), last.tokenizer, model.cfg.block_size).items()
+        },
+        "samples": _samples(last, last.config),
+    }
+    write_file(file, json.dumps(score, indent=1) + "\n")
+    return score
+
+
+def _test(run: Any, prepared: Prepared, split: str) -> dict[str, Any]:
+    blocks = validation_blocks(prepared.tokens(split), run.model.cfg.block_size)
+    return evaluate_model(run.model, blocks, run.tokenizer.byte_lengths()).to_dict()
+
+
+def _samples(run: Any, config: TrainConfig) -> list[dict[str, str]]:
+    """The same prompt and the same draws for every model."""
+    prompt = config.sample_prompt
+    return [{"prompt": prompt, "text": run.sample(prompt, SAMPLE_TOKENS, seed=seed)} for seed in range(SAMPLES)]

@@ -1,0 +1,34 @@
+"""Models for Hugging Face's transformers. Importing this package registers them:
+
+import sympformer.hf
+model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+"""
+
+from importlib.util import find_spec
+
+from sympformer.errors import InputError
+
+if find_spec("transformers") is None:
+    raise InputError("sympformer.hf needs transformers; install it with: pip install 'sympformer[hf]'")
+
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+
+from sympformer.hf.adapters import lora_modules, lora_parameters
+from sympformer.hf.cache import SympFormerCache
+from sympformer.hf.configuration_sympformer import SympFormerConfig
+from sympformer.hf.modeling_sympformer import SympFormerForCausalLM, SympFormerModel
+from sympformer.hf.optimizer import optimizer_groups
+
+AutoConfig.register(SympFormerConfig.model_type, SympFormerConfig, exist_ok=True)
+AutoModel.register(SympFormerConfig, SympFormerModel, exist_ok=True)
+AutoModelForCausalLM.register(SympFormerConfig, SympFormerForCausalLM, exist_ok=True)
+
+__all__ = [
+    "SympFormerCache",
+    "SympFormerConfig",
+    "SympFormerForCausalLM",
+    "SympFormerModel",
+    "lora_modules",
+    "lora_parameters",
+    "optimizer_groups",
+]

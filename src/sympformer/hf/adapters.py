@@ -1,0 +1,58 @@
+"""Which matrices of a model an adapter (PEFT's LoRA) can be attached to, and a check that it was attached there.
+
+An adapter on a module works where the model calls the module. Some matrices are read instead, as mathematics: B of the
+softmax system, or A when the value is tied to it. An adapter on such a module would do nothing; PEFT's
+`target_parameters` reaches them.
+"""
+
+from torch import nn
+
+from sympformer.errors import InputError
+from sympformer.hf.configuration_sympformer import SympFormerConfig
+from sympformer.models.attention import LinearOracle, Mobility, SoftmaxOracle
+from sympformer.models.layers import Projection
+
+
+def lora_modules(config: SympFormerConfig) -> list[str]:
+    """Names for LoraConfig(target_modules=...): every projection that the model calls."""
+    cfg = config.to_model_config()
+    if cfg.architecture != "sympformer":
+        attention = ["qkv", "out"]
+    elif cfg.attention == "softmax":
+        attention = ["qkv"] if cfg.value == "free" else []
+    else:
+        attention = ["qk", "potential"] if cfg.value == "free" else ["potential"]
+    return attention + (["up", "down"] if cfg.mlp else [])
+
+
+def lora_parameters(config: SympFormerConfig) -> list[str]:
+    """Names for LoraConfig(target_parameters=...): the matrices that the model reads."""
+    cfg = config.to_model_config()
+    if cfg.architecture != "sympformer":
+        return []
+    if cfg.attention == "softmax":
+        return ["mobility.factor.weight"] + (["oracle.qkv.weight"] if cfg.value == "tied" else [])
+    return ["oracle.pull.weight"] if cfg.value == "free" else ["oracle.qk.weight"]
+
+
+def check_adapters(model: nn.Module) -> None:
+    """Refuse an adapter on a module that is read and not called: it would be trained to no effect."""
+    for name, module in model.named_modules():
+        for part in _read(module):
+            if not isinstance(getattr(module, part), Projection | None):
+                raise InputError(
+                    f"the adapter on {name}.{part} would do nothing, as the model reads that matrix and does not call"
+                    " it; take target_modules from sympformer.hf.lora_modules(model.config), and for this matrix"
+                    " target_parameters from lora_parameters"
+                )
+
+
+def _read(module: nn.Module) -> list[str]:
+    """The names of a module's matrices that are read."""
+    if isinstance(module, Mobility):
+        return ["factor"]
+    if isinstance(module, SoftmaxOracle):
+        return ["qkv"] if module.tied else []
+    if isinstance(module, LinearOracle):
+        return ["pull", "qk"] if module.pull is None else ["pull"]
+    return []

@@ -1,0 +1,100 @@
+# trf-ignore: TRF028 - it wants the header of Hugging Face's own repository; LICENSE covers this file
+# trf-ignore: TRF057 (below) - @auto_docstring knows only the models of that repository, and would write "a None model"
+"""The config of a model in Hugging Face's form. It holds a `ModelConfig` whole, and nothing of it twice."""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from huggingface_hub.dataclasses import strict
+from transformers import GenerationConfig, PreTrainedConfig
+
+from sympformer.errors import InputError, unknown_name
+from sympformer.models.config import ModelConfig
+
+FORMAT_VERSION = 1
+# The sizes go by the names that tools look for; every other field of a ModelConfig stays under `model_options`.
+SIZES = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "max_position_embeddings": "block_size",
+    "tie_word_embeddings": "tie_head",
+}
+# what transformers itself writes into a config, or hands to one, beyond the declared fields
+_ELSEWHERE = {
+    *("model_type", "name_or_path", "_name_or_path", "_commit_hash", "torch_dtype", "num_labels", "output_attentions"),
+    *("attn_implementation", "_attn_implementation_internal", "_attn_implementation_autoset", "per_layer_config"),
+    *("experts_implementation", "_experts_implementation_internal", "quantization_config", "auto_map"),
+    *("tokenizer_class", "custom_pipelines"),
+}
+
+
+# trf-ignore: TRF057
+@strict
+class SympFormerConfig(PreTrainedConfig):
+    """Everything that defines a model, saved as config.json.
+
+    `SympFormerConfig.from_model_config(sympformer.variant("softmax-exp-euler"))` makes one of a named variant;
+    `to_model_config()` gives the same `ModelConfig` back.
+    """
+
+    model_type = "sympformer"
+    keys_to_ignore_at_inference: ClassVar = ["past_key_values"]
+
+    vocab_size: int = 50304
+    hidden_size: int = 64
+    num_hidden_layers: int = 4
+    num_attention_heads: int = 4
+    max_position_embeddings: int = 128
+    tie_word_embeddings: bool = True
+    model_options: dict[str, Any] | None = None
+    """The other fields of `sympformer.ModelConfig`; missing ones take its defaults."""
+    format_version: int = FORMAT_VERSION
+    use_cache: bool = True
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+    pad_token_id: int | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if self.format_version > FORMAT_VERSION:
+            raise InputError(
+                f"the model is of format {self.format_version} and this sympformer reads up to {FORMAT_VERSION};"
+                " install a newer sympformer"
+            )
+        _check_names(kwargs)
+        _check_options(self.model_options)
+        options = self.to_model_config().to_dict()
+        # written in full, so that a default that changes one day does not change a saved model
+        self.model_options = {name: value for name, value in options.items() if name not in SIZES.values()}
+        super().__post_init__(**kwargs)
+
+    @classmethod
+    def from_model_config(cls, cfg: ModelConfig, **kwargs: Any) -> "SympFormerConfig":
+        """The Hugging Face form of a `ModelConfig`; `kwargs` such as eos_token_id come on top."""
+        options = cfg.to_dict()
+        sizes = {name: options.pop(own) for name, own in SIZES.items()}
+        return cls(**sizes, model_options=options, **kwargs)
+
+    def to_model_config(self) -> ModelConfig:
+        """The `ModelConfig` that this config holds."""
+        sizes = {own: getattr(self, name) for name, own in SIZES.items()}
+        return ModelConfig.from_dict({**(self.model_options or {}), **sizes})
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Refuse names that neither this config nor transformers knows."""
+    known = _ELSEWHERE | GenerationConfig().to_dict().keys()
+    for name in names:
+        if name not in known:
+            raise unknown_name("config field", name, SympFormerConfig.__annotations__)
+
+
+def _check_options(options: dict[str, Any] | None) -> None:
+    """A size has one place: its own field."""
+    for name, own in SIZES.items():
+        if options is not None and own in options:
+            raise InputError(f"model_options holds {own!r}, which belongs to the config field {name!r}; give it there")
+
+
+__all__ = ["SympFormerConfig"]

@@ -1,0 +1,93 @@
+"""Tiny runs to export, made once: trained ones, and one of every variant without training."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import sympformer as sf
+from sympformer import data
+from sympformer.data import Prepared
+from sympformer.models import perturb_
+from sympformer.training import TrainConfig, run_training
+from sympformer.training import run as runs
+from sympformer.training.checkpoint import CheckpointFolder, Progress, model_tensors
+
+MODEL: dict[str, Any] = {"n_layer": 2, "n_head": 2, "d_model": 16, "block_size": 32}
+RunMaker = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def own_places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No network, no shared caches, one thread."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("SYMPFORMER_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Prepared]:
+    """A few stories, with both kinds of tokenizer."""
+    base = tmp_path_factory.mktemp("data")
+    names = {"byte": "byte", "bpe": "bpe:300"}
+    return {key: data.prepare("storybook:200", name, base / key, validation=0.1) for key, name in names.items()}
+
+
+def config(prepared: Prepared, out: Path, model: dict[str, Any]) -> TrainConfig:
+    return TrainConfig.from_dict(
+        {
+            "data": {"folder": str(prepared.folder)},
+            "model": MODEL | model,
+            "steps": 2,
+            "batch_size": 2,
+            "warm_up": 1,
+            "eval_every": 1,
+            "eval_tokens": 256,
+            "sample_tokens": 3,
+            "out": str(out),
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def trained(prepared: dict[str, Prepared], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps with a byte-pair tokenizer."""
+    out = tmp_path_factory.mktemp("trained") / "run"
+    return run_training(config(prepared["bpe"], out, {}), bar=False).folder
+
+
+@pytest.fixture(scope="session")
+def make_run(prepared: dict[str, Prepared], tmp_path_factory: pytest.TempPathFactory) -> RunMaker:
+    """Write the run folder of a model with perturbed weights, which nobody trained."""
+
+    def make(tokenizer: str = "byte", **model: Any) -> Path:
+        tokens = prepared[tokenizer]
+        out = tmp_path_factory.mktemp("made") / "run"
+        options = {"vocab_size": tokens.tokenizer.padded_vocab_size, **MODEL, **model}
+        cfg = sf.variant(options.pop("variant"), options.pop("preset", "tuned"), **options)
+        runs.create(out, config(tokens, out, model), cfg, tokens)
+        network = sf.build_model(cfg, seed=1)
+        perturb_(network)
+        CheckpointFolder(out / runs.CHECKPOINTS).save_best(Progress(step=1), model_tensors(network))
+        return out
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trained run as a Hugging Face folder. Not to be changed: take `copied`."""
+    from sympformer.exchange import export_run
+
+    out = tmp_path_factory.mktemp("exported") / "model"
+    export_run(trained, out)
+    return out
+
+
+@pytest.fixture
+def copied(exported: Path, tmp_path: Path) -> Path:
+    """A copy of the exported folder to damage."""
+    return Path(shutil.copytree(exported, tmp_path / "copied"))

@@ -1,0 +1,242 @@
+"""A run as a Hugging Face folder: the same logits, the same generation, a card that is filled, and exact ways back."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from huggingface_hub import ModelCard
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+import sympformer.hf
+from sympformer import cli
+from sympformer.errors import InputError
+from sympformer.exchange import export_run, import_run
+from sympformer.exchange.card import Subject, card
+from sympformer.exchange.record import RECORD, read_record
+from sympformer.experiments import audit
+from sympformer.models import VARIANTS
+from sympformer.training import load_run
+from tests.exchange.conftest import RunMaker
+
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+@pytest.fixture
+def quick_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exports that audit a few tokens only; `test_audit_of_the_exported_folder` takes them all."""
+    monkeypatch.setattr(audit, "audit_model", partial(audit.audit_model, length=4, weights=("given",)))
+
+
+def tokens(vocab: int, length: int = 32) -> Tensor:
+    return torch.randint(vocab, (3, length), generator=torch.Generator().manual_seed(0))
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """Weights bit for bit, configs and tokenizers equal."""
+    first, second = load_run(one), load_run(other)
+    assert first.model.cfg == second.model.cfg
+    assert first.config == second.config
+    assert first.tokenizer.describe() == second.tokenizer.describe()
+    weights, again = first.model.state_dict(), second.model.state_dict()
+    assert weights.keys() == again.keys()
+    assert all(torch.equal(weights[name], again[name]) for name in weights)
+    assert first.checkpoint.progress.step == second.checkpoint.progress.step
+
+
+@every_variant
+@pytest.mark.usefixtures("quick_audit")
+def test_every_variant_there_and_back(variant: str, make_run: RunMaker, tmp_path: Path) -> None:
+    run, out, back = make_run(variant=variant), tmp_path / "out", tmp_path / "back"
+    export_run(run, out)
+    theirs, own = AutoModelForCausalLM.from_pretrained(out), load_run(run).model
+    assert type(theirs) is sympformer.hf.SympFormerForCausalLM
+    ids = tokens(own.cfg.vocab_size)
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(ids).logits, own(ids).logits, rtol=0, atol=1e-6)
+        greedy = [theirs.generate(ids[:, :5], do_sample=False, use_cache=c, max_length=20) for c in (True, False)]
+    assert torch.equal(greedy[0], greedy[1])
+    expected = own.generate(ids[:, :5], 15, temperature=0, stop_tokens=(theirs.config.eos_token_id,))
+    assert torch.equal(greedy[0], expected)
+    import_run(out, back)
+    assert_same_run(run, back)
+
+
+@pytest.mark.slow
+@every_variant
+@pytest.mark.usefixtures("quick_audit")
+def test_audit_of_the_exported_folder(variant: str, make_run: RunMaker, tmp_path: Path) -> None:
+    export_run(make_run(variant=variant), tmp_path / "out")
+    report = audit.audit_model(AutoModelForCausalLM.from_pretrained(tmp_path / "out"), length=24)
+    assert report.passed, report.worst
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"tie_head": False}, {"share_layers": True}, {"start_momentum": "embedded"}, {"preset": "paper"}],
+    ids=lambda options: next(iter(options)),
+)
+@pytest.mark.usefixtures("quick_audit")
+def test_other_choices_there_and_back(options: dict[str, object], make_run: RunMaker, tmp_path: Path) -> None:
+    run = make_run(variant="softmax-exp-euler", **options)
+    export_run(run, tmp_path / "out")
+    ids, own = tokens(320), load_run(run).model
+    with torch.no_grad():
+        theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+        torch.testing.assert_close(theirs(ids).logits, own(ids).logits, rtol=0, atol=1e-6)
+    import_run(tmp_path / "out", tmp_path / "back")
+    assert_same_run(run, tmp_path / "back")
+
+
+@pytest.mark.usefixtures("quick_audit")
+def test_a_trained_run_there_and_back_twice(trained: Path, exported: Path, tmp_path: Path) -> None:
+    import_run(exported, tmp_path / "one")
+    assert_same_run(trained, tmp_path / "one")
+    export_run(tmp_path / "one", tmp_path / exported.name)
+    for file in exported.iterdir():
+        if file.name != RECORD:  # the second one has had the quick audit
+            assert (tmp_path / exported.name / file.name).read_bytes() == file.read_bytes() or file.name == "README.md"
+    assert read_record(tmp_path / exported.name) is not None
+
+
+def test_what_the_folder_holds(trained: Path, exported: Path) -> None:
+    names = {file.name for file in exported.iterdir()}
+    assert names >= {
+        "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+        "README.md", "modeling_sympformer.py", "configuration_sympformer.py", "sympformer_models_blocks.py", RECORD,
+    }  # fmt: skip
+    run = load_run(trained)
+    config = AutoConfig.from_pretrained(exported)
+    assert config.to_model_config() == run.model.cfg
+    assert config.auto_map["AutoModelForCausalLM"] == "modeling_sympformer.SympFormerForCausalLM"
+    generation = GenerationConfig.from_pretrained(exported)
+    assert generation.eos_token_id == generation.pad_token_id == run.tokenizer.end_of_text
+    assert generation.max_length == run.model.cfg.block_size
+    loaded = AutoTokenizer.from_pretrained(exported)
+    assert loaded("One day\n🙂").input_ids == run.tokenizer.encode("One day\n🙂")
+
+
+def test_a_text_ends_where_the_context_does(exported: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(exported)
+    assert model.generate(tokens(300, 3)[:1]).shape[1] <= 32
+
+
+# --- the card
+
+
+def test_the_card_is_filled_from_the_run(exported: Path, trained: Path) -> None:
+    loaded = ModelCard.load(exported / "README.md")
+    assert loaded.data.library_name == "transformers"
+    assert loaded.data.pipeline_tag == "text-generation"
+    assert "softmax-exp-euler" in (loaded.data.tags or [])
+    metrics = {result.metric_type: result.metric_value for result in loaded.data.eval_results or []}
+    best = load_run(trained).checkpoint.progress.best_loss
+    assert best is not None
+    assert metrics["validation_loss"] == best
+    for fact in ("storybook:200", "2 of 2", "128, 64 a step", f"{best:.4f} nats", "audit` passed (12 checks", "32 tokens"):
+        assert fact in loaded.text, fact
+    assert "trust_remote_code=True" in loaded.text
+
+
+def test_the_code_of_the_card_runs(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (exported / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(exported.parent)
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(exported.parent / "modules"))
+    exec(code.replace("max_new_tokens=50", "max_new_tokens=5").replace(", trust_remote_code=True", ""), {})
+
+
+def test_odd_names_stay_valid_yaml_and_markdown(exported: Path) -> None:
+    record = read_record(exported)
+    assert record is not None
+    odd = "my: 'text' | #1\n- x"
+    record.environment["data"]["corpus"] = odd
+    text = card(Subject("a: b", AutoConfig.from_pretrained(exported).to_model_config(), 5, record))
+    head = yaml.safe_load(text.split("---\n")[1])
+    assert head["model-index"][0]["results"][0]["dataset"]["name"] == odd
+    assert "| text | my: 'text' \\| #1 - x |" in text
+
+
+@pytest.mark.parametrize(("corpus", "dataset"), [("tinystories", "roneneldan/TinyStories"), ("hub:a/b:c", "a/b")])
+def test_datasets_of_the_hub_are_linked(corpus: str, dataset: str, exported: Path) -> None:
+    record = read_record(exported)
+    assert record is not None
+    record.environment["data"]["corpus"] = corpus
+    text = card(Subject("x", AutoConfig.from_pretrained(exported).to_model_config(), 5, record))
+    assert yaml.safe_load(text.split("---\n")[1])["datasets"] == [dataset]
+
+
+def test_a_failed_audit_is_said(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = audit.AuditRow("prefix", "given", 1.0, 1e-9, 3)
+    monkeypatch.setattr(audit, "audit_model", lambda model, **options: audit.AuditReport([row], "float64", 4, 5, 0))
+    said: list[str] = []
+    record = export_run(trained, tmp_path / "out", say=said.append)
+    assert record.audit["passed"] is False
+    assert "the audit failed" in said[0]
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "`sympformer audit` **failed**" in text
+    assert row.sentence in text
+
+
+# --- the command
+
+
+def test_the_command(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, back = tmp_path / "out", tmp_path / "back"
+    assert cli.main(["export", str(trained), str(out), "--which", "last"]) == 0
+    assert capsys.readouterr().out == f"{out}: the model of {trained}, step 2 (last), audit passed\n"
+    assert json.loads((out / RECORD).read_text())["which"] == "last"
+    assert cli.main(["import", str(out), str(back)]) == 0
+    captured = capsys.readouterr()
+    assert "a run folder" in captured.out
+    assert captured.err.startswith("not known: the optimizer's state")
+    assert cli.main(["sample", str(back), "--max_new_tokens", "4"]) == 0
+    assert cli.main(["eval", str(back), "--tokens", "200"]) == 0
+    assert "nats per token" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("held", ["file", "full"])
+def test_a_place_that_holds_something_is_refused(
+    held: str, trained: Path, exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    if held == "file":
+        out.write_text("mine")
+    else:
+        out.mkdir()
+        (out / "mine").write_text("mine")
+    for command, source in (("export", trained), ("import", exported)):
+        assert cli.main([command, str(source), str(out)]) == 2
+        what = "is a file" if held == "file" else "is not empty"
+        assert capsys.readouterr().err == f"sympformer: error: {out} {what}: leave it, and choose another folder\n"
+    assert (out if held == "file" else out / "mine").read_text() == "mine"
+
+
+def test_nothing_is_left_when_the_export_breaks(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("sympformer.exchange.exporting.card", broken)
+    with pytest.raises(InputError, match="No space left on device"):
+        export_run(trained, tmp_path / "deep" / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_arguments(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "out")
+    for args, message in {
+        ("none", out): "none does not exist: make one with 'sympformer train",
+        (str(trained), out, "--which", "bset"): "did you mean 'best'?",
+        (str(trained), out, "--push", "a/b/c"): "--push 'a/b/c' is not OWNER/NAME",
+        (str(trained), out, "--push", "name"): "--push 'name' is not OWNER/NAME",
+        (str(trained), out, "--private"): "--private goes with --push",
+    }.items():
+        assert cli.main(["export", *args]) == 2
+        err = capsys.readouterr().err
+        assert message in err
+        assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

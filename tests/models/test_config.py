@@ -1,0 +1,94 @@
+"""The config of a model and the table of variants: presets, round trips, what is refused."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+import sympformer as sf
+from sympformer.errors import InputError
+from sympformer.models import PRESETS, VARIANTS, ModelConfig
+from tests.models.cases import CHOICES, every_choice
+
+
+def test_fourteen_variants() -> None:
+    assert len(VARIANTS) == 14
+    kinds = ("baseline", "yuriiformer", "plain-euler", "presymp-euler", "exp-euler", "ab2", "etd-ab2")
+    assert set(VARIANTS) == {f"{a}-{k}" for a in ("softmax", "linear") for k in kinds}
+    assert PRESETS == ("tuned", "paper")
+
+
+def test_presets_hold_the_papers_and_our_starts() -> None:
+    paper = sf.variant("softmax-plain-euler", preset="paper")
+    assert (paper.h_x, paper.h_y, paper.c_log, paper.c_lin, paper.factor, paper.gamma) == (
+        0.1,
+        0.1,
+        3.0,
+        1e-4,
+        0.9,
+        1.0,
+    )
+    assert (paper.form, paper.momentum_gain, paper.heads) == ("paper", 1.0, "averaged")
+    assert sf.variant("linear-baseline", preset="paper").h_x == 0.25
+    assert sf.variant("linear-presymp-euler", preset="paper").h_x == 0.01
+    yurii = sf.variant("softmax-yuriiformer", preset="paper")
+    assert (yurii.mu, yurii.beta, yurii.gamma, yurii.momentum_gain) == (0.9, 0.9, 1.0, 1.0)
+    tuned = sf.variant("softmax-exp-euler")
+    assert (tuned.h_x, tuned.h_y, tuned.mu, tuned.momentum_gain) == (0.05, 1.0, 0.001, 0.03)
+    assert (tuned.factor, tuned.beta, tuned.mlp_look_ahead) == (0.3, 0.3, 0.1)
+    assert (tuned.form, tuned.value, tuned.mobility) == ("own", "free", "free")
+    yurii = sf.variant("softmax-yuriiformer")
+    assert (yurii.mu, yurii.beta, yurii.momentum_gain) == (0.1, 0.3, 0.03)
+
+
+@every_choice
+def test_config_round_trips(choice: str, tmp_path: Any) -> None:
+    name, overrides = CHOICES[choice]
+    cfg = sf.variant(name, **overrides)
+    assert ModelConfig.from_text(cfg.to_json()) == ModelConfig.from_text(cfg.to_yaml()) == cfg
+    for suffix in (".json", ".yaml"):
+        cfg.save(tmp_path / f"model{suffix}")
+        assert ModelConfig.load(tmp_path / f"model{suffix}") == cfg
+    assert json.loads(cfg.to_json())["architecture"] == cfg.architecture
+
+
+BAD_CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
+    "heads": ({"n_head": 3}, "n_head must divide d_model"),
+    "layers": ({"n_layer": 0}, "n_layer must be at least 1"),
+    "name": ({"n_layers": 4}, "did you mean 'n_layer'"),
+    "choice": ({"form": "papr"}, "did you mean 'paper'"),
+    "type": ({"d_model": "64"}, "d_model must be of type int"),
+    "truth": ({"n_layer": True}, "n_layer must be of type int"),
+    "fraction": ({"beta": 1.0}, "strictly between 0 and 1"),
+    "step": ({"h_x": 0.0}, "h_x must be positive"),
+    "infinite": ({"gamma": math.inf}, "positive and finite"),
+    "dropout": ({"dropout": 1.0}, "dropout must lie"),
+    "tied multi": ({"value": "tied", "heads": "multi"}, "needs heads = 'averaged'"),
+    "derived free": ({"mobility": "derived"}, "needs value = 'tied'"),
+    "linear form": ({"attention": "linear", "form": "paper"}, "belongs to softmax"),
+    "linear symplectic": ({"attention": "linear", "integrator": "symplectic_euler"}, "second scan"),
+    "rk4": ({"integrator": "rk4"}, "unknown integrator 'rk4'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CONFIGS)
+def test_bad_configs_say_what_is_wrong(case: str) -> None:
+    values, message = BAD_CONFIGS[case]
+    with pytest.raises(InputError, match=message):
+        ModelConfig.from_dict(values)
+
+
+def test_bad_names_and_files(tmp_path: Any) -> None:
+    with pytest.raises(InputError, match="did you mean 'softmax-exp-euler'"):
+        sf.variant("softmax-expeuler")
+    with pytest.raises(InputError, match="unknown preset"):
+        sf.variant("softmax-ab2", preset="best")
+    with pytest.raises(InputError, match="cannot read the model config"):
+        ModelConfig.load(tmp_path / "missing.json")
+    with pytest.raises(InputError, match="neither JSON nor YAML"):
+        ModelConfig.from_text("{a: [")
+    with pytest.raises(InputError, match="must hold named fields"):
+        ModelConfig.from_text("[1, 2]")
+    with pytest.raises(InputError, match="did you mean 'n_head'"):
+        sf.variant("softmax-ab2").replace(n_heads=2)
