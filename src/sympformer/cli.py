@@ -5,9 +5,13 @@ Only the chosen command's module is imported, so `sympformer --help` needs no to
 
 import difflib
 import inspect
+import json
 import re
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -25,7 +29,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("sympformer.exchange.commands:export", "make a Hugging Face folder of a trained run, push it to a hub"),
     "flow": ("sympformer.experiments.flow:flow", "run particle flows and draw tokens, energies and oracle calls"),
     "import": ("sympformer.exchange.commands:import_", "make a run folder of an exported one"),
-    "report": ("sympformer.experiments.report.command:report", "write a comparison, or runs side by side, as one HTML page"),
+    "report": (
+        "sympformer.experiments.report.command:report",
+        "write a comparison, or runs side by side, as one HTML page",
+    ),
     "sample": ("sympformer.training.commands:sample", "continue a text with a trained model"),
     "train": ("sympformer.training.commands:train", "train a language model, or continue a run"),
 }
@@ -63,7 +70,10 @@ def load(command: str) -> Command:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. Exit code 0: done. 2: the input was not usable, one sentence on stderr says why. 130: stopped."""
+    """Run a command.
+
+    Exit code 0: done. 2: the input was not usable, one sentence on stderr says why. 130, 143: stopped by a signal.
+    """
     args = list(sys.argv[1:] if argv is None else argv)
     if not args or args[0] in ("-h", "--help"):
         print(help_text())
@@ -72,13 +82,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"sympformer {__version__}")
         return 0
     try:
-        return _run(load(args[0]), args)
+        with _sigterm_like_ctrl_c():
+            return _run(load(args[0]), args)
     except SympformerError as error:
         print(f"sympformer: error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("sympformer: stopped", file=sys.stderr)
-        return 130
+        return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: everything that cleans up after Ctrl-C does so now."""
+
+
+@contextmanager
+def _sigterm_like_ctrl_c() -> Iterator[None]:
+    """Let a command leave nothing half-written behind. A second SIGTERM ends it at once."""
+    untouched = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # else a program around us has its own way
+    if not untouched or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _run(function: Command, args: list[str]) -> int:
@@ -88,13 +122,22 @@ def _run(function: Command, args: list[str]) -> int:
     command, rest = f"sympformer {args[0]}", args[1:]
     if rest and rest[0].endswith((".yaml", ".yml")):  # a config file may stand alone
         rest = ["--config", *rest]
-    rest = _switched_on(rest, function)
+    rest = _switched_on(_listed(rest, function), function)
     try:
         components: Any = function
         result = jsonargparse.auto_cli(components, args=rest, prog=command, as_positional=True, exit_on_error=False)
     except jsonargparse.ArgumentError as error:
         raise InputError(f"{readable(str(error), function)} (see '{command} --help')") from error
     return result if isinstance(result, int) else 0
+
+
+def _listed(args: list[str], command: Command) -> list[str]:
+    """`report A B --out C`: the names in front are one list, where the command's first parameter is a list of texts."""
+    parameters = [] if isinstance(command, dict) else list(inspect.signature(command).parameters.values())
+    if not parameters or parameters[0].annotation != list[str] or parameters[0].default is not inspect.Parameter.empty:
+        return args
+    count = next((i for i, arg in enumerate(args) if arg.startswith("-")), len(args))
+    return [json.dumps(args[:count]), *args[count:]] if count else args
 
 
 def _switched_on(args: list[str], command: Command) -> list[str]:

@@ -6,11 +6,13 @@ import json
 import re
 from collections import Counter, defaultdict
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from sympformer.data.probes import KINDS, VERSION, Probe, probe_set
 from sympformer.data.probes.probe import Draw, Group, collect, cut
+from sympformer.data.probes.words import BOYS, GIRLS
 from sympformer.data.storybook import stories
 from sympformer.errors import InputError
 from tests.data.places import TINYSTORIES, needs_tinystories
@@ -115,6 +117,22 @@ def test_pronouns_are_balanced() -> None:
     assert resolved["He"] == resolved["She"] == 40
 
 
+def test_who_is_meant() -> None:
+    """Read from the text alone: who acts, who gives, who is a boy."""
+    for probe in probe_set("pronoun"):
+        right = re.findall(r"\w+", probe.choices[probe.answer])[0]
+        names = re.findall("|".join((*BOYS, *GIRLS)), probe.context)
+        if probe.form == "gender":
+            many = re.match(r"(The )?\w+ and ", probe.context) is not None
+            male = re.match("|".join((*BOYS, "Dad", "The boy")), probe.context) is not None
+            assert right == ("they" if many else "he" if male else "she"), probe
+        elif probe.form == "resolve":
+            actor = re.findall(r"\. (He|She) ", probe.context)[-1]
+            assert {right} == set(names) & set(GIRLS if actor == "He" else BOYS), probe
+        else:
+            assert right == names[1 if "belonged" in probe.context else 0], probe
+
+
 @pytest.mark.parametrize(
     ("kind", "form", "share"), [("cloze", "binding", 1 / 4), ("pronoun", "resolve", 1 / 2), ("pronoun", "who", 1 / 2)]
 )
@@ -163,13 +181,20 @@ def test_tinystories_know_every_word_and_hold_no_probe() -> None:
     assert [text for text in texts if text in book[:2_000_000]] == []
 
 
+def test_the_page_tells_every_form() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "probes.md").read_text(encoding="utf-8")
+    for kind in KINDS:
+        for (form, choices), items in Counter((p.form, len(p.choices)) for p in probe_set(kind)).items():
+            assert f" | {form} | {items} | {choices} | " in page
+
+
 def test_an_unknown_kind() -> None:
     with pytest.raises(InputError, match="did you mean 'cloze'"):
         probe_set("cloz")
 
 
 def test_a_form_that_has_too_few_texts_says_so() -> None:
-    with pytest.raises(RuntimeError, match="no more than 2 different texts"):
+    with pytest.raises(RuntimeError, match="x y finds nothing new after 2 texts"):
         collect("x", {"y": (2, lambda draw: Group((" a", " b"), (("one", " a"), ("two", " b"))))}, seed=0)
 
 

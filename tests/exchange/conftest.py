@@ -2,15 +2,18 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 import sympformer as sf
 from sympformer import data
 from sympformer.data import Prepared
+from sympformer.experiments import audit
 from sympformer.models import perturb_
 from sympformer.training import TrainConfig, run_training
 from sympformer.training import run as runs
@@ -87,7 +90,22 @@ def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def load(folder: Path) -> Any:
+    """The causal model in a folder, by transformers, with our classes registered."""
+    import sympformer.hf
+
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    assert isinstance(model, sympformer.hf.SympFormerForCausalLM)
+    return model
+
+
 @pytest.fixture
 def copied(exported: Path, tmp_path: Path) -> Path:
     """A copy of the exported folder to damage."""
     return Path(shutil.copytree(exported, tmp_path / "copied"))
+
+
+@pytest.fixture
+def quick_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exports that audit a few tokens only; `test_audit_of_the_exported_folder` takes them all."""
+    monkeypatch.setattr(audit, "audit_model", partial(audit.audit_model, length=4, weights=("given",)))

@@ -69,6 +69,7 @@ def test_the_files_say_where_they_come_from(files: dict[str, str]) -> None:
         assert "SPDX-License-Identifier: MIT" in source.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_every_file_imports_alone_where_sympformer_is_not(files: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "flat"
     folder.mkdir()

@@ -10,7 +10,7 @@ import torch
 
 from sympformer import cli, data
 from sympformer.experiments.evaluate import open_subject, open_text, text_losses
-from sympformer.training import TrainConfig, evaluate_model, load_run, run_training
+from sympformer.training import TrainConfig, TrainedRun, evaluate_model, load_run, run_training
 
 BLOCK = 32
 
@@ -79,6 +79,19 @@ def test_a_run_on_its_own_data(folders: dict[str, Path], capsys: pytest.CaptureF
     fewer = run_eval(capsys, folders["run"], "--split", "train", "--tokens", 100)
     assert "(96 tokens)" in fewer
     assert "train of storybook" in fewer
+
+
+def test_which_weights(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def watched(folder: str, which: str, **options: Any) -> TrainedRun:
+        asked.append(which)
+        return load_run(folder, which, **options)
+
+    monkeypatch.setattr("sympformer.training.run.load_run", watched)
+    open_subject(str(folders["run"]))
+    open_subject(str(folders["run"]), "last")
+    assert asked == ["best", "last"]
 
 
 def test_a_run_with_probes(folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,61 +1,36 @@
-"""The properties of a causal language model, each as the largest deviation from it."""
-
-from collections.abc import Callable, Sequence
+"""The properties of a causal language model, each as the largest deviation from it: the audit's own checks."""
 
 import torch
 from torch import Tensor
 
+from sympformer.experiments.audit import checks
+from sympformer.experiments.audit.caching import chunked_logits
+from sympformer.experiments.targets import Logits, logits_of
 from sympformer.models import LanguageModel
 from tests.models.cases import tokens
 
-Logits = Callable[[Tensor], Tensor]
+ANY = 0.0  # the tests here have their own tolerances
+
+
+def size_of(finding: checks.Finding) -> float:
+    assert finding.deviation is not None
+    return finding.deviation
 
 
 def future_leak(logits: Logits, idx: Tensor, vocab: int) -> float:
-    """Edit the tokens from place t on, for several t: the largest change of a logit before t."""
-    before, worst = logits(idx), 0.0
-    for t in (1, 5, idx.shape[1] - 1):
-        edited = idx.clone()
-        edited[:, t:] = (edited[:, t:] + 7) % vocab
-        worst = max(worst, (logits(edited)[:, :t] - before[:, :t]).abs().max().item())
-    return worst
-
-
-def prefix_change(logits: Logits, idx: Tensor) -> float:
-    """A prefix alone against the same tokens inside the longer text."""
-    whole = logits(idx)
-    return max((logits(idx[:, :t]) - whole[:, :t]).abs().max().item() for t in (1, 2, 7, idx.shape[1] - 1))
-
-
-def batch_mixing(logits: Logits, idx: Tensor) -> float:
-    """A text alone against the same text beside another."""
-    return (logits(idx[:1]) - logits(idx)[:1]).abs().max().item()
+    """The largest change of a logit when later tokens are edited."""
+    return max(size_of(checks.causality(logits, text, vocab, ANY)) for text in idx.split(1))
 
 
 @torch.no_grad()
-def cache_change(model: LanguageModel, idx: Tensor, chunks: Sequence[int]) -> float:
-    """The text in chunks through the cache against the full pass."""
-    cache, parts = model.new_cache(idx.shape[0]), []
-    for part in idx.split(list(chunks), 1):
-        parts.append(model(part, cache=cache).logits)
-    assert cache.length == idx.shape[1]
-    return (torch.cat(parts, 1) - model(idx).logits).abs().max().item()
-
-
-CHUNKINGS = ([24], [1] * 24, [1, 23], [23, 1], [5, 1, 1, 9, 8], [12, 12])
-
-
 def worst_deviation(model: LanguageModel) -> dict[str, float]:
     """All four properties of a model."""
-    idx = tokens()
-
-    @torch.no_grad()
-    def logits(ids: Tensor) -> Tensor:
-        return model(ids).logits
-
+    idx, logits = tokens(), logits_of(model)
+    chunked = chunked_logits(model, idx[:1, :1])
+    assert chunked is not None
     return {
         "causality": future_leak(logits, idx, model.cfg.vocab_size),
-        "prefix": prefix_change(logits, idx),
-        "batch": batch_mixing(logits, idx),
-        "cache": max(cache_change(model, idx, chunks) for chunks in CHUNKINGS),
+        "prefix": size_of(checks.prefix(logits, idx, ANY)),
+        "batch": size_of(checks.batch(logits, idx, ANY)),
+        "cache": size_of(checks.cache(chunked, logits, idx, ANY)),
     }

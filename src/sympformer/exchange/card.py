@@ -96,19 +96,21 @@ def _opening(subject: Subject) -> str:
 
 
 def _loading(subject: Subject) -> str:
+    new = max(1, min(50, subject.cfg.block_size // 2))  # prompt and new tokens must fit into the context
     return f"""## How to load it
 
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 name = {subject.title!r}  # or the path of this folder
-tokenizer = AutoTokenizer.from_pretrained(name)
+tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=True)
 model = AutoModelForCausalLM.from_pretrained(name, trust_remote_code=True)
 ids = tokenizer("One day", return_tensors="pt")
-print(tokenizer.decode(model.generate(**ids, max_new_tokens=50, do_sample=True, temperature=0.8)[0]))
+print(tokenizer.decode(model.generate(**ids, max_new_tokens={new}, do_sample=True, temperature=0.8)[0]))
 ```
 
-The source that the model needs is in this repository. With sympformer installed, write `import sympformer.hf` and
+The source that the model needs is in this repository; `trust_remote_code` lets it run (the tokenizer is plain, but
+transformers reads the model's config to load it). With sympformer installed, write `import sympformer.hf` and
 leave `trust_remote_code` out. `sympformer import FOLDER RUN` makes a run folder of it again."""
 
 

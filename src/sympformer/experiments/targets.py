@@ -221,9 +221,10 @@ def _hugging_face(folder: Path, trust_remote_code: bool) -> tuple[nn.Module, Tex
         )
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": trust_remote_code}
     try:
-        model, loaded = transformers.AutoModelForCausalLM.from_pretrained(
+        opened: Any = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **options
         )
+        model, loaded = opened
         tokenizer = None
         if any((folder / name).is_file() for name in TOKENIZER_FILES):
             tokenizer = HFTokenizer(transformers.AutoTokenizer.from_pretrained(folder, **options))

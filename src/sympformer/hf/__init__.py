@@ -13,7 +13,7 @@ if find_spec("transformers") is None:
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-from sympformer.hf.adapters import lora_modules, lora_parameters
+from sympformer.hf.adapters import lora_modules
 from sympformer.hf.cache import SympFormerCache
 from sympformer.hf.configuration_sympformer import SympFormerConfig
 from sympformer.hf.modeling_sympformer import SympFormerForCausalLM, SympFormerModel
@@ -29,6 +29,5 @@ __all__ = [
     "SympFormerForCausalLM",
     "SympFormerModel",
     "lora_modules",
-    "lora_parameters",
     "optimizer_groups",
 ]

@@ -1,8 +1,8 @@
 """Which matrices of a model an adapter (PEFT's LoRA) can be attached to, and a check that it was attached there.
 
-An adapter on a module works where the model calls the module. Some matrices are read instead, as mathematics: B of the
-softmax system, or A when the value is tied to it. An adapter on such a module would do nothing; PEFT's
-`target_parameters` reaches them.
+An adapter works on a module that the model calls. Some matrices are read instead, as mathematics: B of the softmax
+system, or A when the value is tied to it. An adapter there would be trained to no effect; train the matrix itself
+(PEFT's `modules_to_save`).
 """
 
 from torch import nn
@@ -10,7 +10,6 @@ from torch import nn
 from sympformer.errors import InputError
 from sympformer.hf.configuration_sympformer import SympFormerConfig
 from sympformer.models.attention import LinearOracle, Mobility, SoftmaxOracle
-from sympformer.models.layers import Projection
 
 
 def lora_modules(config: SympFormerConfig) -> list[str]:
@@ -25,25 +24,14 @@ def lora_modules(config: SympFormerConfig) -> list[str]:
     return attention + (["up", "down"] if cfg.mlp else [])
 
 
-def lora_parameters(config: SympFormerConfig) -> list[str]:
-    """Names for LoraConfig(target_parameters=...): the matrices that the model reads."""
-    cfg = config.to_model_config()
-    if cfg.architecture != "sympformer":
-        return []
-    if cfg.attention == "softmax":
-        return ["mobility.factor.weight"] + (["oracle.qkv.weight"] if cfg.value == "tied" else [])
-    return ["oracle.pull.weight"] if cfg.value == "free" else ["oracle.qk.weight"]
-
-
 def check_adapters(model: nn.Module) -> None:
     """Refuse an adapter on a module that is read and not called: it would be trained to no effect."""
     for name, module in model.named_modules():
         for part in _read(module):
-            if not isinstance(getattr(module, part), Projection | None):
+            if hasattr(getattr(module, part), "base_layer"):  # PEFT's name for what an adapter stands in front of
                 raise InputError(
-                    f"the adapter on {name}.{part} would do nothing, as the model reads that matrix and does not call"
-                    " it; take target_modules from sympformer.hf.lora_modules(model.config), and for this matrix"
-                    " target_parameters from lora_parameters"
+                    f"an adapter on {name}.{part} would do nothing, as the model reads that matrix and never calls it;"
+                    " take target_modules from sympformer.hf.lora_modules(model.config), or modules_to_save"
                 )
 
 

@@ -30,6 +30,7 @@ class Mark:
 
     @classmethod
     def of(cls, memory: Cache) -> "Mark":
+        """Copies: what comes next may be added in place."""
         return cls(memory.length, [layer.state.clone() for layer in memory.layers if layer.state is not None])
 
     def restore(self, memory: Cache) -> None:

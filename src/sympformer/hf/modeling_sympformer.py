@@ -37,6 +37,7 @@ class SympFormerPreTrainedModel(PreTrainedModel):
     config_class = SympFormerConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
+    # trf-ignore: TRF022 - the layers are those of sympformer.models.blocks
     _no_split_modules: ClassVar = ["GPTBlock", "YuriiBlock", "SympBlock"]  # type: ignore[misc]
     _skip_keys_device_placement: ClassVar = ["past_key_values"]  # type: ignore[misc]
     # a step size of 0.05 in bfloat16 has three digits, and the clock adds them up

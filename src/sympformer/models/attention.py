@@ -18,6 +18,7 @@ from sympformer.flows.damping import Scalar
 from sympformer.flows.systems.base import Bound
 from sympformer.models.cache import LayerCache, Visible, once
 from sympformer.models.config import ModelConfig
+from sympformer.models.direct import part
 from sympformer.models.layers import Norm, Projection, dropout, merge_heads, residual_std, split_heads
 
 # log z is kept in [-10, 10]: z and 1/z then stay below 22,027, which products with a momentum can carry in float32
@@ -36,14 +37,15 @@ def kernels(cfg: ModelConfig) -> tuple[int, float]:
     return cfg.n_head, 1 / math.sqrt(cfg.d_head)
 
 
-def projected(qkv: Tensor, cache: LayerCache | None) -> tuple[Tensor, Tensor, Tensor]:
-    """(B, T, 3d) -> queries of the present tokens, keys and values of these and of all that the cache holds."""
-    if cache is None:
-        q, k, v = qkv.chunk(3, -1)
-        return q, k, v
-    d = qkv.shape[-1] // 3
-    q, pairs = qkv.split_with_sizes((d, 2 * d), -1)
-    k, v = cache.pairs.append(pairs).chunk(2, -1)  # one copy takes in both
+def remembered(qkv: Tensor, n_head: int, cache: LayerCache) -> tuple[Tensor, Tensor, Tensor]:
+    """(B, T, 3d) -> queries of the present tokens, keys and values of these and of all before, each (B, H, ., d/H)."""
+    B, T, width = qkv.shape
+    if T == 1:
+        parts = qkv.view(B, 3 * n_head, 1, width // (3 * n_head))  # the same as below, for one token
+    else:
+        parts = qkv.view(B, T, 3 * n_head, -1).transpose(1, 2)  # (B, 3H, T, d/H)
+    q, pairs = parts.split_with_sizes((n_head, 2 * n_head), 1)
+    k, v = cache.pairs.append(pairs).chunk(2, 1)
     return q, k, v
 
 
@@ -88,7 +90,7 @@ class SoftmaxField(Field):
 
     def velocity(self, y: Tensor) -> Tensor:
         """velocity_i = B y_i / z_i."""
-        return self._velocity(self._mobile(y))
+        return self._velocity(y, self._mobile(y))
 
     def force(self, y: Tensor) -> Tensor:
         """own: z_i (rho_i/2 + 1) mean_i.  paper: the same + z_i/2 sum_j P_ij rho_j v_j."""
@@ -96,7 +98,7 @@ class SoftmaxField(Field):
 
     def both(self, y: Tensor) -> tuple[Tensor, Tensor]:
         By = self._mobile(y)
-        return self._velocity(By), self._force(y, By)
+        return self._velocity(y, By), self._force(y, By)
 
     def euler_step(
         self, x: Tensor, y: Tensor, h_x: Scalar, zeta_1: Scalar, zeta_2: Scalar, bound: Bound = None
@@ -118,8 +120,10 @@ class SoftmaxField(Field):
     def _mobile(self, y: Tensor) -> Tensor:
         return split_heads(F.linear(y, self.B), self.oracle.n_kernel)  # (B, H, T, c)
 
-    def _velocity(self, By: Tensor) -> Tensor:
-        return merge_heads(By * torch.exp(-self.log_z))
+    # log z is float32 at least; velocity and force have the dtype of y, so that a model in bfloat16 stays in it
+
+    def _velocity(self, y: Tensor, By: Tensor) -> Tensor:
+        return merge_heads(By * torch.exp(-self.log_z)).to(y.dtype)
 
     def _force(self, y: Tensor, By: Tensor) -> Tensor:
         kinetic = (split_heads(y, self.oracle.n_kernel) * By).sum(-1, keepdim=True).to(self.log_z.dtype)  # <y, B y>
@@ -127,7 +131,7 @@ class SoftmaxField(Field):
         force = (torch.exp(-self.log_z) * kinetic / 2 + torch.exp(self.log_z)) * self.mean
         if self.oracle.form == "paper":
             force = force + torch.exp(self.log_z) * self._others(kinetic)
-        return dropout(merge_heads(force), self.oracle.dropout, self.oracle.training)
+        return dropout(merge_heads(force).to(y.dtype), self.oracle.dropout, self.oracle.training)
 
     def _others(self, kinetic: Tensor) -> Tensor:
         """1/2 sum_j P_ij rho_j v_j: a second pass over the same kernel, for what the others' momenta add."""
@@ -154,18 +158,16 @@ class SoftmaxOracle(nn.Module):
 
     def at(self, x: Tensor, visible: Visible, cache: LayerCache | None = None) -> SoftmaxField:
         """One kernel evaluation at positions x (B, T, d)."""
-        A, B = self.matrices() if self.plain else once(cache, "matrices", self.matrices)
-        if A is None:
-            scale, parts = self.scale, projected(self.qkv(x), cache)
+        A, B = (None, self.mobility.factor.weight) if self.plain else once(cache, "matrices", self.matrices)
+        scale = self.scale if A is None else 1.0
+        if cache is None:
+            q, k, v = (split_heads(t, self.n_kernel) for t in self._projections(x, A))
         else:
-            Ax = F.linear(x, A)
-            scale, parts = 1.0, (Ax, x.to(Ax.dtype), Ax)
-            if cache is not None:
-                parts = projected(torch.cat(parts, -1), cache)
-        q, k, v = (split_heads(part, self.n_kernel) for part in parts)
+            qkv = part(self, "qkv", cache)(x) if A is None else torch.cat(self._projections(x, A), -1)
+            q, k, v = remembered(qkv, self.n_kernel, cache)
 
         def attend(values: Tensor) -> tuple[Tensor, Tensor]:
-            a = q.to(values.dtype)
+            a = q if q.dtype == values.dtype else q.to(values.dtype)
             if cache is not None:
                 return ops.cached_attention_lse(a, k, values, scale=scale)
             return ops.attention_lse(a, k, values, scale=scale, causal=visible.causal)
@@ -173,6 +175,13 @@ class SoftmaxOracle(nn.Module):
         mean, lse = attend(v)
         log_z = (lse - visible.log_n).clamp(-LOG_Z_BOUND, LOG_Z_BOUND).unsqueeze(-1)
         return SoftmaxField(self, B, attend, v, mean, log_z, cache)
+
+    def _projections(self, x: Tensor, A: Tensor | None) -> tuple[Tensor, ...]:
+        """q, k, v, each (B, T, d)."""
+        if A is None:
+            return self.qkv(x).chunk(3, -1)
+        Ax = F.linear(x, A)
+        return Ax, x.to(Ax.dtype), Ax
 
     def matrices(self) -> tuple[Tensor | None, Tensor]:
         """A where the value is tied to it, and B."""
@@ -263,20 +272,20 @@ class ClassicalAttention(nn.Module):
         self.out = Projection(cfg.d_model, cfg.d_model, std=residual_std(cfg))
 
     def forward(self, x: Tensor, visible: Visible, cache: LayerCache | None = None) -> Tensor:
-        mixed = self.mix(self.qkv(x), self.n_head, self.scale, visible, cache)
-        return dropout(self.out(merge_heads(mixed)), self.dropout, self.training)
+        mixed = self.mix(part(self, "qkv", cache)(x), self.n_head, self.scale, visible, cache)
+        return dropout(part(self, "out", cache)(merge_heads(mixed)), self.dropout, self.training)
 
 
 def _softmax_mix(qkv: Tensor, n_head: int, scale: float, visible: Visible, cache: LayerCache | None) -> Tensor:
-    q, k, v = (split_heads(part, n_head) for part in projected(qkv, cache))
     if cache is None:
+        q, k, v = (split_heads(t, n_head) for t in qkv.chunk(3, -1))
         return F.scaled_dot_product_attention(q, k, v, is_causal=visible.causal, scale=scale)
-    out, _ = ops.cached_attention_lse(q, k, v, scale=scale)
+    out, _ = ops.cached_attention_lse(*remembered(qkv, n_head, cache), scale=scale)
     return out
 
 
 def _linear_mix(qkv: Tensor, n_head: int, scale: float, visible: Visible, cache: LayerCache | None) -> Tensor:
-    q, k, v = (split_heads(part, n_head) for part in qkv.chunk(3, -1))
+    q, k, v = (split_heads(t, n_head) for t in qkv.chunk(3, -1))
     if cache is None:
         return ops.linear_attention(scale * q, k, v, causal=visible.causal) / visible.n
     out, cache.state = ops.linear_attention_step(cache.state, scale * q, k, v)

@@ -11,6 +11,7 @@ from sympformer.flows.damping import Scalar
 from sympformer.models.attention import ORACLES, ClassicalAttention
 from sympformer.models.cache import LayerCache, Visible, once
 from sympformer.models.config import ModelConfig
+from sympformer.models.direct import Function, part
 from sympformer.models.layers import MLP, Norm, bounded_sum, momentum_bound
 from sympformer.models.scalars import LearnedScalars, ScalarSpec
 
@@ -44,10 +45,10 @@ class GPTBlock(nn.Module):
         self.scalars = LearnedScalars(step)
 
     def forward(self, carry: Carry, k: int, visible: Visible, cache: LayerCache | None) -> Carry:
-        update = self.attention(self.norm_attention(carry.x), visible, cache)
+        update = self.attention(part(self, "norm_attention", cache)(carry.x), visible, cache)
         x = carry.x + (update if self.unit_step else scalars_now(self.scalars, cache).h_x * update)
         if self.mlp is not None:
-            x = x + self.mlp(x)
+            x = x + part(self, "mlp", cache)(x)
         return carry._replace(x=x)
 
 
@@ -79,11 +80,12 @@ class YuriiBlock(nn.Module):
 
     def forward(self, carry: Carry, k: int, visible: Visible, cache: LayerCache | None) -> Carry:
         s, x, y = scalars_now(self.scalars, cache), carry.x, carry.y
-        update = self.attention(self.norm_attention(ops.plus(x, s.mu_attention, y)), visible, cache)
+        ahead = part(self, "norm_attention", cache)(ops.plus(x, s.mu_attention, y))
+        update = self.attention(ahead, visible, cache)
         y = self.bound(ops.plus(s.beta_attention * y, s.gamma_attention, update))
         x = x + y
         if self.mlp is not None:
-            update = self.mlp(ops.plus(x, s.mu_mlp, y))
+            update = part(self, "mlp", cache)(ops.plus(x, s.mu_mlp, y))
             y = self.bound(ops.plus(s.beta_mlp * y, s.gamma_mlp, update))
             x = x + y
         return carry._replace(x=x, y=y)
@@ -109,35 +111,33 @@ class SympBlock(nn.Module):
 
     def forward(self, carry: Carry, k: int, visible: Visible, cache: LayerCache | None) -> Carry:
         s, x, y = scalars_now(self.scalars, cache), carry.x, carry.y
-        field = self.oracle.at(self.norm_attention(ops.plus(x, s.mu, y) if self.look_ahead else x), visible, cache)
-        damping, factor = self.damping(s, carry.t, cache), getattr(s, "factor", None)
-        step = Step(k, carry.t, s.h_x, s.h_y, damping, factor, self.bound_attention)
+        ahead = part(self, "norm_attention", cache)(ops.plus(x, s.mu, y) if self.look_ahead else x)
+        field = self.oracle.at(ahead, visible, cache)
+        step = once(cache, "step", lambda: self.step(s, k, carry.t))
         x_half, y, history = self.integrator.step(lambda _: field, x, y, step, carry.history)
         carry = Carry(x_half, y, carry.v, carry.t + s.h_x, history)
-        return self.mlp_step(carry, (x_half - x) / s.h_x if self.mlp_velocity == "attention" else None, s)
-
-    def mlp_step(self, carry: Carry, moved: Tensor | None, s: Any) -> Carry:
-        """The inertial MLP step on the velocity that cfg.mlp_velocity names."""
-        if self.mlp is None or self.bound_mlp is None:
+        if self.bound_mlp is None:
             return carry
-        stream = carry.y if carry.v is None else carry.v
-        velocity = stream if moved is None else moved
-        update = self.mlp(ops.plus(carry.x, s.mlp_look_ahead, velocity))
-        velocity = bounded_sum(self.bound_mlp, s.beta, velocity, s.gamma, update)
-        carry = carry._replace(x=carry.x + velocity)
+        moved = (x_half - x) / s.h_x if self.mlp_velocity == "attention" else None
+        return self.mlp_step(carry, moved, s, part(self, "mlp", cache), self.bound_mlp)
+
+    def mlp_step(self, carry: Carry, moved: Tensor | None, s: Any, mlp: Function, bound: nn.Module) -> Carry:
+        """The inertial MLP step on the velocity that cfg.mlp_velocity names."""
+        x, y, v, t, history = carry
+        velocity = moved if moved is not None else y if v is None else v
+        update = mlp(ops.plus(x, s.mlp_look_ahead, velocity))
+        velocity = bounded_sum(bound, s.beta, velocity, s.gamma, update)
         if self.mlp_velocity == "momentum":
-            return carry._replace(y=velocity)
-        return carry._replace(v=velocity) if self.mlp_velocity == "own" else carry
+            y = velocity
+        elif self.mlp_velocity == "own":
+            v = velocity
+        return Carry(x + velocity, y, v, t, history)
 
-    def damping(self, s: Any, t: Scalar, cache: LayerCache | None) -> LogLinear | OneStep:
-        """The layer's damping from its scalars (plain_euler has none), or what a cache keeps of it."""
-
-        def schedule() -> LogLinear:
-            return LogLinear(getattr(s, "c_log", 0.0), getattr(s, "c_lin", 0.0), self.t0)
-
-        if cache is None or torch.is_grad_enabled():
-            return schedule()
-        return once(cache, "damping", lambda: OneStep.of(schedule(), float(t), s.h_y))
+    def step(self, s: Any, k: int, t: Scalar) -> Step:
+        """The layer as a time step, from its scalars. Plain numbers are evaluated once and for all."""
+        schedule = LogLinear(getattr(s, "c_log", 0.0), getattr(s, "c_lin", 0.0), self.t0)
+        damping = schedule if isinstance(t, Tensor) else OneStep.of(schedule, t, s.h_y)
+        return Step(k, t, s.h_x, s.h_y, damping, getattr(s, "factor", None), self.bound_attention)
 
 
 def symp_scalars(cfg: ModelConfig) -> dict[str, ScalarSpec]:

@@ -65,6 +65,10 @@ class LanguageModel(nn.Module):
         """The block that acts as layer k."""
         return self.blocks[0 if self.cfg.share_layers else k]
 
+    def layers(self) -> list[nn.Module]:
+        """The block of every layer, first to last."""
+        return [*self.blocks] * (self.cfg.n_layer if self.cfg.share_layers else 1)
+
     def forward(self, idx: Tensor, targets: Tensor | None = None, cache: Cache | None = None) -> ModelOutput:
         """idx (B, T) token ids. With `targets` (B, T), -100 ignored, the mean cross-entropy in nats.
 
@@ -78,12 +82,13 @@ class LanguageModel(nn.Module):
         """The last layer's positions after the final LayerNorm, (B, T, d). `call` runs a layer, and may watch it."""
         start = self._check_input(idx, cache)
         carry = self.embed(idx, start)
-        if cache is not None and not torch.is_grad_enabled():
-            carry = carry._replace(t=self.cfg.t0)  # nothing learns: the layers' scalars are numbers, and so is the clock
+        if cache is None or torch.is_grad_enabled():  # otherwise the layers' scalars are numbers, and so is the clock
+            carry = carry._replace(t=torch.full((), self.cfg.t0, dtype=carry.x.dtype, device=idx.device))
         T = idx.shape[1]
         visible = Visible.make(self.cfg.causal, start, T, idx.device, self.tokens.weight.dtype)
-        for k in range(self.cfg.n_layer):
-            carry = call(self.layer(k), carry, k, visible, None if cache is None else cache.layers[k])
+        memories: list[LayerCache | None] = [None] * self.cfg.n_layer if cache is None else [*cache.layers]
+        for k, (layer, memory) in enumerate(zip(self.layers(), memories, strict=True)):
+            carry = call(layer, carry, k, visible, memory)
         if cache is not None:
             cache.length += T
         return self.norm(carry.x)
@@ -97,7 +102,7 @@ class LanguageModel(nn.Module):
         else:
             y = torch.zeros_like(x)
         v = torch.zeros_like(x) if self.cfg.mlp_velocity == "own" else None
-        return Carry(x, y, v, torch.full((), self.cfg.t0, dtype=x.dtype, device=x.device), None)
+        return Carry(x, y, v, self.cfg.t0, None)
 
     def new_cache(self, batch_size: int) -> Cache:
         """An empty memory for `batch_size` texts; hand it to successive calls, in chunks of any size."""

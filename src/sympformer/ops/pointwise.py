@@ -13,6 +13,8 @@ from torch.autograd.function import once_differentiable
 
 Scalar = float | Tensor
 EPS = 1e-5  # of LayerNorm, as in torch
+# LayerNorm of a t with eps is LayerNorm of t with eps / a^2: for plain numbers a above this one the factor is left out
+SMALL = 1e-3
 
 
 def plus(u: Tensor, b: Scalar, v: Tensor) -> Tensor:
@@ -23,8 +25,9 @@ def plus(u: Tensor, b: Scalar, v: Tensor) -> Tensor:
 def norm_of_sum(a: Scalar, u: Tensor, b: Scalar, v: Tensor, gain: Tensor) -> Tensor:
     """LayerNorm(a u + b v) with a gain and no bias; keeps u and v, not their sum."""
     if not torch.is_grad_enabled():
-        total = a * u + b * v if isinstance(b, Tensor) else (a * u).add_(v, alpha=b)
-        return torch.layer_norm(total, u.shape[-1:], gain, None, EPS)
+        if isinstance(a, Tensor) or isinstance(b, Tensor) or a < SMALL:
+            return norm_of_sum_naive(a, u, b, v, gain)
+        return torch.layer_norm(torch.add(u, v, alpha=b / a), u.shape[-1:], gain, None, EPS / (a * a))
     return _NormOfSum.apply(_scalar(a, u), u, _scalar(b, u), v.to(u.dtype), gain.to(u.dtype))
 
 
@@ -53,8 +56,9 @@ def own_euler_step(
         x, y: (B, T, d). B: (d, d). gain: (d,).
         mean: (B, H, T, d/H), sum_j P_ij v_j. log_z: (B, H, T, 1). <y, B y> and z are per head.
     """
-    if not torch.is_grad_enabled() and not isinstance(h_x, Tensor) and x.dtype == y.dtype == mean.dtype == log_z.dtype:
-        return _own_euler_step_of_numbers(x, y, B, mean, log_z, h_x, zeta_1, zeta_2, gain)
+    numbers = [value for value in (h_x, zeta_1, zeta_2) if not isinstance(value, Tensor)]
+    if len(numbers) == 3 and not torch.is_grad_enabled() and x.dtype == y.dtype == mean.dtype == log_z.dtype:
+        return _own_euler_step_of_numbers(x, y, B, mean, log_z, numbers, gain)
     work = torch.promote_types(y.dtype, torch.float32)
     scalars = (_scalar(value, log_z) for value in (h_x, zeta_1, zeta_2))
     with torch.autocast(x.device.type, enabled=False):
@@ -86,9 +90,10 @@ def own_euler_step_naive(
 
 
 def _own_euler_step_of_numbers(
-    x: Tensor, y: Tensor, B: Tensor, mean: Tensor, log_z: Tensor, h_x: float, zeta_1: float, zeta_2: float, gain: Tensor
+    x: Tensor, y: Tensor, B: Tensor, mean: Tensor, log_z: Tensor, numbers: list[float], gain: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`own_euler_step` without gradients, in as few kernels as can be: for a token each costs the same, however small."""
+    """`own_euler_step` without gradients, in few kernels: for one token each costs the same, however small it is."""
+    h_x, zeta_1, zeta_2 = numbers
     By = F.linear(y, B)
     if mean.shape[1] == 1:
         mean, log_z = mean.squeeze(1), log_z.squeeze(1)  # (B, T, .)
@@ -96,14 +101,16 @@ def _own_euler_step_of_numbers(
     else:
         mean, log_z = mean.transpose(1, 2), log_z.transpose(1, 2)  # (B, T, H, .)
         xs, ys, Bys = (t.view(mean.shape) for t in (x, y, By))
-    inverse = torch.exp(-log_z)
-    kinetic = (ys * Bys).sum(-1, keepdim=True)
-    coefficient = torch.addcmul(torch.exp(log_z), inverse, kinetic, value=0.5)
-    x_next = torch.addcmul(xs, inverse, Bys, value=h_x)
-    total = (zeta_1 * ys).addcmul_(coefficient, mean, value=zeta_2)
+    z = torch.exp(log_z)
+    coefficient = torch.addcdiv(z, (ys * Bys).sum(-1, keepdim=True), z, value=0.5)
+    x_next = torch.addcdiv(xs, Bys, z, value=h_x)
+    if zeta_1 < SMALL:
+        total, eps = (zeta_1 * ys).addcmul_(coefficient, mean, value=zeta_2), EPS
+    else:
+        total, eps = torch.addcmul(ys, coefficient, mean, value=zeta_2 / zeta_1), EPS / (zeta_1 * zeta_1)
     if xs is not x:
         x_next, total = x_next.view(x.shape), total.view(y.shape)
-    return x_next, torch.layer_norm(total, y.shape[-1:], gain, None, EPS)
+    return x_next, torch.layer_norm(total, y.shape[-1:], gain, None, eps)
 
 
 def _heads(t: Tensor, mean: Tensor) -> Tensor:

@@ -129,6 +129,9 @@ class TrainConfig:
             raise InputError("say how long to train: give steps or tokens")
         if self.optimizer == "muon" and self.precision == "float16":
             raise InputError("optimizer = 'muon' does not go with precision = 'float16'; choose bfloat16 or float32")
+        if self.strategy == "fsdp2" and self.precision == "float16":
+            # one process may find an overflow in its part of a gradient and skip a step that the others take
+            raise InputError("strategy = 'fsdp2' does not go with precision = 'float16'; choose bfloat16 or float32")
 
     def _check_counts(self) -> None:
         least_one = ("batch_size", "accumulate", "log_every", "eval_every", "checkpoint_every", "keep_last")

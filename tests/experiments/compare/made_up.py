@@ -86,9 +86,10 @@ def leaking(name: str = "leaking") -> ModelResult:
 def diverged(name: str = "diverged") -> ModelResult:
     """A model that left the finite numbers at every rate: no figures."""
     missing = ("lr", "audit", "last", "best", "bits_per_byte", "tokens_per_second", "memory_mb", "seconds")
-    empty: dict[str, Any] = {"probes": {}, "curves": [], "layers": [], "samples": []}
-    reasons = ["rate 0.016, seed 0: the loss is not a number at step 212"]
-    return model(name, diverged=reasons, rates={"0.008": None, "0.016": None}, **dict.fromkeys(missing), **empty)
+    changes: dict[str, Any] = dict.fromkeys(missing)
+    changes |= {"probes": {}, "curves": [], "layers": [], "samples": [], "rates": {"0.008": None, "0.016": None}}
+    changes["diverged"] = ["rate 0.016, seed 0: the loss is not a number at step 212"]
+    return model(name, **changes)
 
 
 def audit(leak_at: int | None = None) -> dict[str, Any]:

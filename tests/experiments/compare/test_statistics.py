@@ -24,7 +24,7 @@ def test_interval_is_the_paired_t_interval() -> None:
     mine, baseline = [3.31, 3.35, 3.38, 3.29], [3.52, 3.50, 3.61, 3.49]
     found = paired_difference(mine, baseline)
     low, high = stats.ttest_rel(mine, baseline).confidence_interval(0.95)
-    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+    assert [found.low, found.high] == pytest.approx([low, high])
     assert found.mean == pytest.approx(sum(mine) / 4 - sum(baseline) / 4)
     assert found.verdict == "better"
     assert paired_difference(baseline, mine).verdict == "worse"

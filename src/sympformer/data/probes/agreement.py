@@ -60,8 +60,4 @@ def pair(draw: Draw, form: str) -> Group:
 def agreement(seed: int) -> tuple[Probe, ...]:
     """The agreement set of a seed: 80 probes of each form."""
     forms = ("plain", "same", "attractor")
-    return collect("agreement", {form: (GROUPS, _maker(form)) for form in forms}, seed)
-
-
-def _maker(form: str) -> partial[Group]:
-    return partial(pair, form=form)
+    return collect("agreement", {form: (GROUPS, partial(pair, form=form)) for form in forms}, seed)

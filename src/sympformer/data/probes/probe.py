@@ -68,7 +68,7 @@ def collect(kind: str, forms: dict[str, tuple[int, Maker]], seed: int) -> tuple[
     for form, (count, make) in forms.items():
         draw = Draw(seed, f"{kind} {form}")
         for _ in range(count):
-            group = _new_group(draw, make, seen)
+            group = _new_group(f"{kind} {form}", draw, make, seen)
             choices = tuple(draw.some(group.choices, len(group.choices)))
             probes += [
                 Probe(kind, context, choices, choices.index(right), form, number) for context, right in group.items
@@ -77,7 +77,7 @@ def collect(kind: str, forms: dict[str, tuple[int, Maker]], seed: int) -> tuple[
     return tuple(probes)
 
 
-def _new_group(draw: Draw, make: Maker, seen: set[str]) -> Group:
+def _new_group(name: str, draw: Draw, make: Maker, seen: set[str]) -> Group:
     """A group whose contexts have not been used yet."""
     for _ in range(TRIES):
         group = make(draw)
@@ -85,7 +85,7 @@ def _new_group(draw: Draw, make: Maker, seen: set[str]) -> Group:
         if len(contexts) == len(group.items) and not contexts & seen:
             seen |= contexts
             return group
-    raise RuntimeError(f"{make.__name__} has no more than {len(seen)} different texts: write more frames")
+    raise RuntimeError(f"{name} finds nothing new after {len(seen)} texts: write more frames")
 
 
 def cut(story: str) -> tuple[str, str]:

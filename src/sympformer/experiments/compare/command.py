@@ -20,9 +20,11 @@ def compare(out: str = "runs/compare", jobs: int = 1, samples: bool = False, **o
     config = CompareConfig(**options)
     from sympformer.experiments.compare.comparison import Comparison
     from sympformer.experiments.compare.outputs import print_results, write_outputs
+    from sympformer.experiments.compare.workers import Workers
 
     comparison = Comparison.create(Path(out), config)
-    results = comparison.results(comparison.train(jobs), jobs)
+    with Workers(jobs) as workers:
+        results = comparison.results(comparison.train(workers), workers)
     report = write_outputs(results, comparison.root)
     print_results(results, samples)
     print(f"\ntables, plots and results.json are in {out}; open {report} in a browser")

@@ -17,9 +17,9 @@ from sympformer.experiments.compare.assemble import Entry, ScoredRun, describe_d
 from sympformer.experiments.compare.grid import Outcome, outcome, run_cells
 from sympformer.experiments.compare.plan import Budget, Cell, CompareConfig
 from sympformer.experiments.compare.results import Results
-from sympformer.experiments.compare.score import score_run
+from sympformer.experiments.compare.score import kept_score, score_run
 from sympformer.experiments.compare.speed import memory_mb, tokens_per_second
-from sympformer.experiments.compare.workers import Board, in_workers
+from sympformer.experiments.compare.workers import Board, Workers
 from sympformer.models import ModelConfig
 from sympformer.staging import write_file
 from sympformer.training.config import read_yaml
@@ -90,14 +90,14 @@ class Comparison:
             )
         return prepared
 
-    def train(self, jobs: int) -> Grid:
+    def train(self, workers: Workers) -> Grid:
         """Run what is missing of the grid."""
         self.prepared()
         cells = self.config.choosing_cells(self._steps(self.config.choose))
-        choosing = self._chosen(cells, self._run(cells, jobs, "choosing rates"))
+        choosing = self._chosen(cells, self._run(cells, workers, "choosing rates"))
         rates = self._rates(choosing)
         cells = list(self.config.final_cells(rates, self._steps(self.config.budget)))
-        return Grid(rates, choosing, cells, self._run(cells, jobs, "training"))
+        return Grid(rates, choosing, cells, self._run(cells, workers, "training"))
 
     def finished(self) -> Grid:
         """The grid of a comparison whose runs are all there; says how many are missing otherwise."""
@@ -124,8 +124,8 @@ class Comparison:
     def _total_steps(self, cell: Cell) -> int:
         return cell.config.total_steps(choose_model(cell.config.model).block_size)
 
-    def _run(self, cells: list[Cell], jobs: int, label: str) -> list[Outcome]:
-        return run_cells(self.root, cells, [self._total_steps(cell) for cell in cells], jobs, label)
+    def _run(self, cells: list[Cell], workers: Workers, label: str) -> list[Outcome]:
+        return run_cells(self.root, cells, [self._total_steps(cell) for cell in cells], workers, label)
 
     def _found(self, cells: list[Cell]) -> list[Outcome]:
         return [done for cell in cells if (done := outcome(self.root, cell, self._total_steps(cell))) is not None]
@@ -175,20 +175,26 @@ class Comparison:
             write_file(file, json.dumps(costs, indent=1) + "\n")
         return json.loads(file.read_text(encoding="utf-8"))
 
-    def score(self, grid: Grid, jobs: int) -> list[dict[str, Any] | None]:
+    def score(self, grid: Grid, workers: Workers) -> list[dict[str, Any] | None]:
         """The scores of the reported runs, made where they are missing; None for a run that diverged."""
-        scores: list[dict[str, Any] | None] = [None] * len(grid.cells)
+        folders = [self.root / cell.folder for cell in grid.cells]
         whole = [i for i, done in enumerate(grid.outcomes) if done.diverged is None]
-        folders = [self.root / grid.cells[i].folder for i in whole]
-        with Board("scoring on test data", len(whole)) as board:
-            for k, score in in_workers(score_run, [(folder,) for folder in folders], jobs):
-                scores[whole[k]] = score
-                board.finished(f"{grid.cells[whole[k]].describe()}: test loss {score['last']['loss']:.4f}")
+        scores = [kept_score(folder) if i in whole else None for i, folder in enumerate(folders)]
+        missing = [i for i in whole if scores[i] is None]
+        with Board("scoring on test data", len(whole), len(whole) - len(missing)) as board:
+            for k, score in workers.run(score_run, [(folders[i],) for i in missing]):
+                scores[missing[k]] = score
+                board.finished(f"{grid.cells[missing[k]].describe()}: test loss {score['last']['loss']:.4f}")
         return scores
 
-    def results(self, grid: Grid, jobs: int = 1) -> Results:
+    def results(self, grid: Grid, workers: Workers) -> Results:
         """Everything measured, ready for tables, plots and the report."""
-        scores, costs, prepared, configs = self.score(grid, jobs), self.costs(), self.prepared(), self.model_configs()
+        scores, costs, prepared, configs = (
+            self.score(grid, workers),
+            self.costs(),
+            self.prepared(),
+            self.model_configs(),
+        )
         entries = []
         for name, cfg in configs.items():
             mine = [i for i, cell in enumerate(grid.cells) if cell.model == name]

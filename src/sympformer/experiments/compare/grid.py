@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sympformer.errors import DivergenceError, InputError
 from sympformer.experiments.compare.plan import Cell
-from sympformer.experiments.compare.workers import Board, in_workers
+from sympformer.experiments.compare.workers import Board, Workers
 from sympformer.staging import write_file
 from sympformer.training.config import load_config
 from sympformer.training.metrics import read_metrics
@@ -45,12 +45,14 @@ def outcome(root: Path, cell: Cell, total_steps: int) -> Outcome | None:
     return Outcome(scored[-1]["validation_loss"], scored[-1]["seconds"])
 
 
-def run_cells(root: Path, cells: Sequence[Cell], total_steps: Sequence[int], jobs: int, label: str) -> list[Outcome]:
+def run_cells(
+    root: Path, cells: Sequence[Cell], total_steps: Sequence[int], workers: Workers, label: str
+) -> list[Outcome]:
     """Train what is not done yet; the outcomes in the order of the cells."""
     found = [outcome(root, cell, total) for cell, total in zip(cells, total_steps, strict=True)]
     missing = [i for i, done in enumerate(found) if done is None]
     with Board(label, len(cells), len(cells) - len(missing)) as board:
-        for i, ending in in_workers(train_cell, [(str(root), cells[i]) for i in missing], jobs):
+        for i, ending in workers.run(train_cell, [(str(root), cells[i]) for i in missing]):
             k = missing[i]
             if ending == "stopped":
                 raise KeyboardInterrupt

@@ -77,6 +77,8 @@ class CompareConfig:
     `lr` may stand there too, as one rate or a list, instead of the common ones."""
     baseline: str
     """The name of the model that all are compared with."""
+    budget: Budget
+    """Budget of the runs that are reported."""
     common: TrainConfig = field(default_factory=TrainConfig)
     """What all runs share: model sizes, data (with a share of it for the test), batch size, schedule."""
     lr: list[float] = field(default_factory=lambda: [2e-3, 4e-3, 8e-3, 16e-3])
@@ -85,8 +87,6 @@ class CompareConfig:
     """Budget of the runs that choose the rate; not needed where every model has only one."""
     choose_seed: int = 0
     """Seed of the runs that choose the rate; best not one of the seeds that are reported."""
-    budget: Budget = field(default_factory=lambda: Budget(tokens=1_000_000))
-    """Budget of the runs that are reported."""
     seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
     """Seeds of the runs that are reported."""
 

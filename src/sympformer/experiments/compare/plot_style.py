@@ -2,10 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sympformer.experiments.compare.results import ModelResult, Results
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+UNITS = {"loss": "nats per token", "bits_per_byte": "bits per byte"}
 State = Literal["ranked", "failed audit", "not audited", "no figures"]
 
 
@@ -33,6 +38,7 @@ INK, FAINT, UNRANKED = "#6c7680", "#8f979f", "#868e97"
 FAILED_DASHES, PAPER_DASHES = (0, (1, 1.6)), (0, (4, 1.8))
 MARKERS = {"plain-euler": "o", "presymp-euler": "s", "exp-euler": "^", "ab2": "D", "etd-ab2": "v", "yuriiformer": "X"}
 SMALL, NORMAL = 8.0, 9.0
+WIDTH = 10.0  # inches; 9-point text then is 12 pixels high on a page of 960
 TYPEFACES = "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 
 
@@ -45,6 +51,11 @@ def family_of(model: ModelResult) -> Family:
     return FAMILIES["yuriiformer" if model.variant.endswith("yuriiformer") else "softmax"]
 
 
+def scored_split(results: Results) -> str:
+    """The data that the losses come from: test, or for single runs without one, validation."""
+    return str(results.data.get("scored", "test"))
+
+
 def state_of(results: Results, model: ModelResult) -> State:
     """Whether a model may stand in a ranking, and if not, why."""
     if results.metric_of(model) is None:
@@ -55,9 +66,10 @@ def state_of(results: Results, model: ModelResult) -> State:
 
 
 def label_of(results: Results, model: ModelResult) -> str:
-    """Its name, with a word where it has no rank."""
+    """Its name, with a word where it has no rank; matplotlib must not read a formula between dollar signs."""
     state = state_of(results, model)
-    return model.name if state == "ranked" else f"{model.name} ({state})"
+    name = model.name.replace("$", r"\$")
+    return name if state == "ranked" else f"{name} ({state})"
 
 
 def line_style(results: Results, model: ModelResult) -> dict[str, Any]:
@@ -82,7 +94,8 @@ def left_out(results: Results) -> str:
 
 def unranked(results: Results) -> str:
     """A sentence on the models that have figures and no rank; empty where there are none."""
-    names = [label_of(results, m) for m in results.models if state_of(results, m) in ("failed audit", "not audited")]
+    states = {model.name: state_of(results, model) for model in results.models}
+    names = [f"{name} ({state})" for name, state in states.items() if state in ("failed audit", "not audited")]
     return f"Not ranked: {', '.join(names)}." if names else ""
 
 
@@ -100,7 +113,22 @@ def keys_of(results: Results, models: Sequence[ModelResult]) -> list[Any]:
     return keys
 
 
-def tidy(axis: Any) -> None:
+def blank_figure(height: float, columns: int = 1, rows: int = 1) -> tuple["Figure", list["Axes"]]:
+    """A transparent figure of the common width, and its axes."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    figure = Figure(figsize=(WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.05))
+    figure.patch.set_alpha(0)
+    return figure, figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+
+
+def gid_of(results: Results, model: ModelResult) -> str:
+    """What all parts of a model's drawing have in their SVG id, the same in every plot."""
+    return f"model-{results.models.index(model)}"
+
+
+def tidy(axis: "Axes") -> None:
     """Quiet axes: no frame at the top and right, a faint grid, small neutral figures."""
     axis.set_facecolor("none")
     axis.spines[["top", "right"]].set_visible(False)
@@ -119,10 +147,7 @@ def spread_out(wanted: Sequence[float], gap: float, low: float, high: float) -> 
     Where there is no room for all, they keep equal distances over the whole range.
     """
     n = len(wanted)
-    if n > 1 and (n - 1) * gap >= high - low:
-        step = (high - low) / (n - 1)
-        order = sorted(range(n), key=lambda i: wanted[i])
-        return [low + step * order.index(i) for i in range(n)]
+    gap = min(gap, (high - low) / max(n - 1, 1))
     order = sorted(range(n), key=lambda i: wanted[i])
     asked = [min(max(wanted[i], low), high) for i in order]
     upward, downward = list(asked), list(asked)

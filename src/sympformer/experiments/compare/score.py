@@ -20,11 +20,8 @@ SAMPLES, SAMPLE_TOKENS = 2, 100
 
 def score_run(folder: Path, split: str = "test") -> dict[str, Any]:
     """Score a run folder and keep the figures in it; a run scored before is not scored again."""
-    file = folder / FILE
-    if file.is_file():
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        if kept["split"] == split:
-            return kept
+    if (kept := kept_score(folder, split)) is not None:
+        return kept
     last, best = load_run(folder, "last"), load_run(folder, "best")
     prepared = open_data(last.config.data)
     if prepared.tokenizer.fingerprint != last.tokenizer.fingerprint:
@@ -41,8 +38,15 @@ def score_run(folder: Path, split: str = "test") -> dict[str, Any]:
         },
         "samples": _samples(last, last.config),
     }
-    write_file(file, json.dumps(score, indent=1) + "\n")
+    write_file(folder / FILE, json.dumps(score, indent=1) + "\n")
     return score
+
+
+def kept_score(folder: Path, split: str = "test") -> dict[str, Any] | None:
+    """The score of an earlier time, if there is one on this split."""
+    file = folder / FILE
+    kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    return kept if kept is not None and kept["split"] == split else None
 
 
 def _test(run: Any, prepared: Prepared, split: str) -> dict[str, Any]:

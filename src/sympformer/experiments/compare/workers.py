@@ -7,47 +7,44 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
 
 
-def in_workers(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[tuple[int, Any]]:
-    """Call a module's function on every task; (index, result) as they end. An error or Ctrl-C stops all workers."""
-    if not tasks:
-        return
-    with _workers(min(jobs, len(tasks))) as pool:
-        waiting: dict[Future[Any], int] = {}
+class Workers:
+    """`with Workers(jobs) as workers:` processes that start with the first task and stay for all stages."""
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def run(self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
+        """Call a module's function on every task; (index, result) as they end. An error or Ctrl-C stops all."""
+        if not tasks:
+            return
+        if self._pool is None:
+            self._pool = _start(self._jobs)
         try:
-            for i, task in enumerate(tasks):
-                waiting[pool.submit(function, *task)] = i
+            waiting: dict[Future[Any], int] = {self._pool.submit(function, *task): i for i, task in enumerate(tasks)}
             while waiting:
                 for future in wait(waiting, return_when=FIRST_COMPLETED).done:
                     yield waiting.pop(future), future.result()
         except BaseException:
-            _stop(pool)
+            _stop(self._pool)
             raise
 
 
-@contextmanager
-def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """SIGTERM to this process stops the workers as Ctrl-C does."""
+def _start(jobs: int) -> ProcessPoolExecutor:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    pool = ProcessPoolExecutor(
-        jobs, get_context("spawn"), initializer=_start_worker, initargs=(max(1, cores // jobs), os.getpid())
-    )
-    on_main_thread = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, _interrupt) if on_main_thread else None
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-        if on_main_thread:
-            signal.signal(signal.SIGTERM, before)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
+    threads = max(1, cores // jobs)
+    return ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_start_worker, initargs=(threads, os.getpid()))
 
 
 def _stop(pool: ProcessPoolExecutor) -> None:
@@ -60,7 +57,7 @@ def _stop(pool: ProcessPoolExecutor) -> None:
 def _start_worker(threads: int, parent: int) -> None:
     import torch
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(min(threads, torch.get_num_threads()))  # OMP_NUM_THREADS may ask for fewer
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  every run has its log.txt; lines of several would mix here
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
 

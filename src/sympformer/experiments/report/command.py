@@ -22,6 +22,7 @@ def report(targets: list[str], out: str | None = None, baseline: str | None = No
     from sympformer.experiments.compare import comparison as comparisons
     from sympformer.experiments.compare.outputs import REPORT, print_results, write_outputs
     from sympformer.experiments.compare.runs import runs_results
+    from sympformer.experiments.compare.workers import Workers
     from sympformer.experiments.report import write_report
 
     first = Path(targets[0])
@@ -29,7 +30,8 @@ def report(targets: list[str], out: str | None = None, baseline: str | None = No
         if len(targets) > 1 or baseline is not None:
             raise InputError(f"{first} is a comparison with its own models and baseline: name it alone")
         comparison = comparisons.Comparison.open(first)
-        results = comparison.results(comparison.finished())
+        with Workers(1) as workers:
+            results = comparison.results(comparison.finished(), workers)
         write_outputs(results, first)
     else:
         results = runs_results(targets, baseline, metric)

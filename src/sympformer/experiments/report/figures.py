@@ -1,15 +1,9 @@
 """How figures read in the report: a true minus sign, fixed places so that columns align, a dash for nothing."""
 
-from sympformer.experiments.compare.results import Difference, Results, Spread
+from sympformer.experiments.compare.results import Difference, Spread
 
 NONE = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
-UNITS = {"loss": "nats per token", "bits_per_byte": "bits per byte"}
-
-
-def scored_split(results: Results) -> str:
-    """The data that the losses come from: test, or for single runs without one, validation."""
-    return str(results.data.get("scored", "test"))
 
 
 def number(value: float | None, places: int = 3) -> str:
@@ -42,8 +36,11 @@ def percent(share: float) -> str:
 
 
 def scientific(value: float | str | None) -> str:
-    """A deviation, a tolerance; "inf" as audits write it."""
-    return NONE if value is None else f"{float(value):.1e}".replace("-", MINUS)
+    """Two figures of a deviation or a tolerance; "inf" as audits write it."""
+    if value is None:
+        return NONE
+    mantissa, e, exponent = f"{float(value):.2g}".partition("e")
+    return (f"{mantissa}e{int(exponent)}" if e else mantissa).replace("-", MINUS)
 
 
 def listed(names: list[str]) -> str:

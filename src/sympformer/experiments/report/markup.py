@@ -23,7 +23,7 @@ def joined(children: Iterable[object], between: str = "") -> Html:
     return Html(between.join(escaped(child) for child in children))
 
 
-def tag(name: str, *children: object, **attributes: Any) -> Html:
+def tag(name: str, /, *children: object, **attributes: Any) -> Html:
     """An element. None and False leave an attribute out, True gives it no value; class_ is class, data_x is data-x."""
     parts = [name]
     for key, value in attributes.items():

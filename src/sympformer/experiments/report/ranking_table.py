@@ -4,17 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from sympformer.experiments.compare.plot_style import family_of, state_of
-from sympformer.experiments.compare.results import ModelResult, Results
-from sympformer.experiments.report.figures import (
-    NONE,
-    interval,
-    number,
-    percent,
-    scored_split,
-    signed,
-    spread,
-)
+from sympformer.experiments.compare.plot_style import family_of, scored_split, state_of
+from sympformer.experiments.compare.results import ModelResult, Results, Spread
+from sympformer.experiments.report.figures import NONE, interval, number, percent, signed, spread
 from sympformer.experiments.report.markup import Html, joined, tag
 
 Key = float | str | None  # what a column sorts by; None: nothing there, always last
@@ -50,20 +42,22 @@ def _columns(results: Results) -> Iterator[Column]:
     data = f"{scored_split(results)} data"
     yield Column("", "#", lambda m: (m.rank or NONE, m.rank), title="rank")
     yield Column("", "model", lambda m: (name_of(results, m), m.name), "words")
-    yield Column(data, "loss", lambda m: (spread(m.last), m.last and m.last.mean), title="nats per token, last weights")
-    yield Column(data, "best", lambda m: (spread(m.best), m.best and m.best.mean), title="loss of the best weights")
-    yield Column(data, "bits/byte", lambda m: (spread(m.bits_per_byte), m.bits_per_byte and m.bits_per_byte.mean))
+    yield Column(data, "loss", lambda m: _spread(m.last), title="nats per token, last weights")
+    yield Column(data, "best", lambda m: _spread(m.best), title="loss of the best weights")
+    yield Column(data, "bits/byte", lambda m: _spread(m.bits_per_byte))
     if results.baseline is not None:
         against = f"minus {results.baseline}"
         yield Column(against, "difference [95 %]", lambda m: _difference(results, m))
-        yield Column(against, "verdict", _verdict, "words")
+        yield Column(against, "verdict", lambda m: _verdict(results, m), "words")
     yield Column("cost", "parameters", lambda m: (number(m.parameters, 0), m.parameters))
     yield Column("cost", "calls", lambda m: (m.oracle_calls, m.oracle_calls), title="oracle calls a layer")
     yield Column("cost", "tokens/s", lambda m: (number(m.tokens_per_second, 0), m.tokens_per_second))
     yield Column("cost", "MB", lambda m: (number(m.memory_mb, 0), m.memory_mb), title="memory of a training step")
     if results.baseline is not None:
-        to = f"to {results.baseline}’s final loss"
-        yield Column(to, "s", lambda m: _reach(results, m, m.seconds_to_baseline), title="seconds at the measured speed")
+        to = f"to {results.baseline}'s final loss"
+        yield Column(
+            to, "s", lambda m: _reach(results, m, m.seconds_to_baseline), title="seconds at the measured speed"
+        )
         yield Column(to, "tokens", lambda m: _reach(results, m, m.tokens_to_baseline))
     for probe in dict.fromkeys(name for model in results.models for name in model.probes):
         yield Column("probes, % right", probe, lambda m, probe=probe: _probe(m, probe), title=_chance(results, probe))  # type: ignore[misc]
@@ -77,6 +71,10 @@ def name_of(results: Results, model: ModelResult) -> Html:
     return joined([dot, tag("s", model.name) if state == "failed audit" else model.name])
 
 
+def _spread(figure: Spread | None) -> tuple[object, Key]:
+    return spread(figure), None if figure is None else figure.mean
+
+
 def _difference(results: Results, model: ModelResult) -> tuple[object, Key]:
     found = model.difference
     if found is None:
@@ -84,11 +82,13 @@ def _difference(results: Results, model: ModelResult) -> tuple[object, Key]:
     return joined([signed(found.mean), tag("small", interval(found))], " "), found.mean
 
 
-def _verdict(model: ModelResult) -> tuple[object, Key]:
+def _verdict(results: Results, model: ModelResult) -> tuple[object, Key]:
     if model.diverged:
         return tag("span", "diverged", class_="worse", title="; ".join(model.diverged)), "diverged"
     if model.difference is None:
         return NONE, None
+    if (state := state_of(results, model)) != "ranked":
+        return tag("span", state, class_="worse"), state
     words = model.difference.verdict
     return tag("span", words, class_=words if words in ("better", "worse") else "same"), words
 
@@ -120,7 +120,13 @@ def _audit(model: ModelResult) -> tuple[object, Key]:
 
 def _head(columns: list[Column]) -> Html:
     groups = [
-        tag("th", group, colspan=len(list(members)), scope="colgroup" if group else None, class_="group" if group else None)
+        tag(
+            "th",
+            group,
+            colspan=len(list(members)),
+            scope="colgroup" if group else None,
+            class_="group" if group else None,
+        )
         for group, members in groupby(columns, key=lambda column: column.group)
     ]
     heads = [

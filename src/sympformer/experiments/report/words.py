@@ -1,8 +1,8 @@
 """What was compared and what came out, in sentences made from the results."""
 
-from sympformer.experiments.compare.plot_style import state_of
+from sympformer.experiments.compare.plot_style import UNITS, scored_split, state_of
 from sympformer.experiments.compare.results import ModelResult, Results
-from sympformer.experiments.report.figures import UNITS, counted, interval, listed, number, scored_split
+from sympformer.experiments.report.figures import counted, interval, listed, number
 from sympformer.experiments.report.markup import Html, joined, tag
 
 
@@ -12,10 +12,11 @@ def compared(results: Results) -> list[str]:
 
 
 def _training(results: Results) -> str:
-    seeds = f"seed{'s' if len(results.seeds) > 1 else ''} {listed([str(seed) for seed in results.seeds])}"
+    seeds = f"seed{'s' if len(results.seeds) > 1 else ''}: {listed([str(seed) for seed in results.seeds])}"
     rates = max((len(model.rates) for model in results.models), default=0)
     chosen = f", each at its own best of up to {rates} learning rates" if rates > 1 else ""
-    return f"{counted(len(results.models), 'model')} trained with {results.budget} and {seeds}{chosen}."
+    were = "was" if len(results.models) == 1 else "were"
+    return f"{counted(len(results.models), 'model')} {were} trained (budget: {results.budget}; {seeds}){chosen}."
 
 
 def _text(results: Results) -> str:
@@ -30,16 +31,15 @@ _PURPOSES = {"train": "training", "validation": "validation", "test": "the test"
 
 
 def _millions(count: int) -> str:
-    return f"{count / 1e6:,.1f} M" if count >= 100_000 else f"{count:,}"
+    return f"{count / 1e6:,.1f}\N{NO-BREAK SPACE}M" if count >= 100_000 else f"{count:,}"
 
 
 def _ranking(results: Results) -> str:
     what = "loss" if results.metric == "loss" else "code length"
     against = "" if results.baseline is None else f", and compared with {results.baseline}, paired by seed"
     data = scored_split(results)
-    return (
-        f"Models are ranked by the {data} {what} of their last weights in {UNITS[results.metric]}, lower is better{against}."
-    )
+    unit = UNITS[results.metric]
+    return f"Models are ranked by the {data} {what} of their last weights in {unit}, lower is better{against}."
 
 
 def verdict(results: Results) -> Html:
@@ -85,16 +85,11 @@ def _counts(results: Results, ranked: list[ModelResult]) -> str:
         return ""
     better, worse = verdicts.count("better"), verdicts.count("worse")
     rest = len(verdicts) - better - worse
-    total = counted(len(verdicts), "other model")
-    return f"Of {total}, {better} {_are(better)} better than {results.baseline}, {worse} {_are(worse)} worse, and {rest} {_show(rest)} no difference."
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
-
-
-def _show(count: int) -> str:
-    return "shows" if count == 1 else "show"
+    return (
+        f"Of {counted(len(verdicts), 'other model')}, {better} {'is' if better == 1 else 'are'} better than "
+        f"{results.baseline}, {worse} {'is' if worse == 1 else 'are'} worse, and {rest} "
+        f"{'shows' if rest == 1 else 'show'} no difference."
+    )
 
 
 def _baseline_trouble(results: Results) -> str:

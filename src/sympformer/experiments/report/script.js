@@ -1,0 +1,35 @@
+"use strict";
+// Sorting: a head's button sorts the ranked rows by their cells' data-sort; cells without one stay last.
+for (const table of document.querySelectorAll("table.sortable")) {
+  const heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
+  const body = table.querySelector("tbody.ranked");
+  heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
+    const down = head.getAttribute("aria-sort") === "ascending";
+    const key = (row) => row.cells[column].dataset.sort;
+    const order = (a, b) => (isNaN(a) || isNaN(b) ? a.localeCompare(b) : a - b) * (down ? -1 : 1);
+    const rows = body ? [...body.rows] : [];
+    rows.sort((a, b) => (key(a) === "") - (key(b) === "") || order(key(a), key(b)));
+    for (const row of rows) body.append(row);
+    for (const other of heads) other.setAttribute("aria-sort", "none");
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+  }));
+}
+
+// Plots: the model under the pointer stands out.
+for (const plot of document.querySelectorAll(".plot")) {
+  plot.addEventListener("pointerover", (event) => {
+    const part = event.target.closest(".model");
+    plot.classList.toggle("picking", part !== null);
+    for (const other of plot.querySelectorAll(".model")) {
+      other.classList.toggle("picked", part !== null && other.classList[1] === part.classList[1]);
+    }
+  });
+  plot.addEventListener("pointerleave", () => plot.classList.remove("picking"));
+}
+
+// Light or dark: as the system has it, until the button says otherwise.
+document.getElementById("theme").addEventListener("click", () => {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+});

@@ -1,0 +1,28 @@
+"""Run by the tests under torchrun: `variants.py CONFIG.yaml` makes a short run of every variant, all in one launch."""
+
+import sys
+from pathlib import Path
+
+import torch
+
+from sympformer.models import VARIANTS, build_model
+from sympformer.training import load_config
+from sympformer.training import run as runs
+from sympformer.training.corpus import open_data
+from sympformer.training.engine import make_fabric, part
+from sympformer.training.loop import _train
+from sympformer.training.model_choice import choose_model
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    config = load_config(sys.argv[1])
+    prepared = open_data(config.data)
+    fabric = make_fabric(config, choose_model(config.model))
+    for name in VARIANTS:
+        own = config.replace(model=config.model | {"variant": name}, out=str(Path(str(config.out)) / name))
+        cfg = choose_model(own.model, prepared.tokenizer)
+        if fabric.is_global_zero:
+            runs.create(Path(str(own.out)), own, cfg, prepared)
+        fabric.barrier()
+        _train(fabric, own, build_model(cfg, seed=own.seed), prepared, Path(str(own.out)), bar=False)
+    part(fabric)
