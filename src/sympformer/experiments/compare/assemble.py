@@ -144,7 +144,7 @@ def _worst_audit(runs: Sequence[ScoredRun]) -> dict[str, Any] | None:
         key=lambda audit: (
             not audit["passed"],
             max(
-                (row["deviation"] / row["tolerance"] for row in audit["rows"] if row["deviation"] is not None),
+                (float(row["deviation"]) / row["tolerance"] for row in audit["rows"] if row["deviation"] is not None),
                 default=0,
             ),
         ),
