@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import sympformer
 from sympformer import __version__
 
 PACKAGE = "sympformer"
-ROOT = Path(sympformer.__file__).parent
+ROOT = Path(__file__).parents[1]
 ENTRIES = ("sympformer.hf.configuration_sympformer", "sympformer.hf.modeling_sympformer")
 
 

@@ -103,13 +103,9 @@ class SoftmaxField(Field):
     def euler_step(
         self, x: Tensor, y: Tensor, h_x: Scalar, zeta_1: Scalar, zeta_2: Scalar, bound: Bound = None
     ) -> tuple[Tensor, Tensor]:
-        """As in `Field`; form "own" under a LayerNorm keeps neither velocity, nor force, nor the unbounded momentum.
-
-        With one kernel a head the short rows make the fused step slower than the plain one, which is used there.
-        """
+        """As in `Field`; form "own" under a LayerNorm keeps neither velocity, nor force, nor the unbounded momentum."""
         drops = self.oracle.dropout > 0 and self.oracle.training
-        plain = self.oracle.form == "paper" or self.oracle.n_kernel > 1
-        if plain or drops or not isinstance(bound, Norm):
+        if self.oracle.form == "paper" or drops or not isinstance(bound, Norm):
             return super().euler_step(x, y, h_x, zeta_1, zeta_2, bound)
         return ops.own_euler_step(x, y, self.B, self.mean, self.log_z, h_x, zeta_1, zeta_2, bound.weight)
 

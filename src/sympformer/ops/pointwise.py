@@ -167,50 +167,59 @@ class _NormOfSum(torch.autograd.Function):
 class _OwnEulerStep(torch.autograd.Function):
     """(x, y, B, mean, log_z, h_x, zeta_1, zeta_2, gain) -> (x_next, y_next); keeps y, mean and log_z only.
 
-    mean (B, T, H, c) and log_z (B, T, H, 1) come token by token, so that heads are views of y.
+    mean (B, T, H, c) and log_z (B, T, H, 1) come token by token, so that heads are views of x and y. A factor that
+    belongs to a head is put into the same kernel as the sum it scales: on short rows every pass counts.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, B: Tensor, mean: Tensor, log_z: Tensor, *rest: Tensor) -> Any:
         h_x, zeta_1, zeta_2, gain = rest
-        By = F.linear(y, B)
-        inverse, _, coefficient = _OwnEulerStep.coefficients(y, By, mean, log_z)
-        x_next = (_spread(h_x * inverse, y) * By).add_(x)
-        total = (zeta_1 * y).add_(_spread(zeta_2 * coefficient, y) * mean.view(y.shape))
-        y_next, centre, rstd = _norm(total, gain)
+        By = F.linear(y, B).view(mean.shape)
+        inverse, _, coefficient = _OwnEulerStep.coefficients(y.view(mean.shape), By, log_z)
+        x_next = torch.addcmul(x.view(mean.shape), h_x * inverse, By).view(x.shape)
+        y_next, centre, rstd = _norm(_OwnEulerStep.total(y, mean, zeta_1, zeta_2 * coefficient), gain)
         ctx.save_for_backward(y, B, mean, log_z, *rest, centre, rstd)
         return x_next, y_next
 
     @staticmethod
-    def coefficients(y: Tensor, By: Tensor, mean: Tensor, log_z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def coefficients(y: Tensor, By: Tensor, log_z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """1/z, <y, B y> and z (rho/2 + 1), each (B, T, H, 1)."""
-        kinetic = (y * By).unflatten(-1, mean.shape[2:]).sum(-1, keepdim=True)
+        kinetic = (y * By).sum(-1, keepdim=True)
         inverse = torch.exp(-log_z)
         return inverse, kinetic, torch.addcmul(torch.exp(log_z), inverse, kinetic, value=0.5)
+
+    @staticmethod
+    def total(y: Tensor, mean: Tensor, zeta_1: Tensor, scaled: Tensor) -> Tensor:
+        """The momentum before LayerNorm, (B, T, d)."""
+        return (zeta_1 * y).view(mean.shape).addcmul_(scaled, mean).view(y.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gx: Tensor, g: Tensor) -> tuple[Tensor | None, ...]:
         y, B, mean, log_z, h_x, zeta_1, zeta_2, gain, centre, rstd = ctx.saved_tensors
-        heads, flat = mean.shape[2:], mean.view(y.shape)
-        By = F.linear(y, B)
-        inverse, kinetic, coefficient = _OwnEulerStep.coefficients(y, By, mean, log_z)
-        scaled = _spread(zeta_2 * coefficient, y)
-        gy, d_gain = _norm_backward(g, (zeta_1 * y).add_(scaled * flat), centre, rstd, gain, ctx.needs_input_grad[8])
-        along_velocity = (gx * By).unflatten(-1, heads).sum(-1, keepdim=True)  # (B, T, H, 1)
-        along_mean = (gy * flat).unflatten(-1, heads).sum(-1, keepdim=True)
-        d_kinetic = _spread(zeta_2 / 2 * along_mean * inverse, y)
-        d_inverse = h_x * along_velocity + zeta_2 / 2 * along_mean * kinetic
-        d_By = (_spread(h_x * inverse, y) * gx).add_(d_kinetic * y)
+        heads = mean.shape
+        By, ys, gxs = F.linear(y, B).view(heads), y.view(heads), gx.reshape(heads)
+        inverse, kinetic, coefficient = _OwnEulerStep.coefficients(ys, By, log_z)
+        scaled = zeta_2 * coefficient
+        total = _OwnEulerStep.total(y, mean, zeta_1, scaled)
+        gy, d_gain = _norm_backward(g, total, centre, rstd, gain, ctx.needs_input_grad[8])
+        gys = gy.view(heads)
+        along_velocity = (gxs * By).sum(-1, keepdim=True)  # (B, T, H, 1)
+        along_mean = (gys * mean).sum(-1, keepdim=True)
+        half = zeta_2 / 2 * along_mean
+        d_kinetic = half * inverse
+        d_inverse = torch.addcmul(half * kinetic, h_x, along_velocity)
+        d_By = (h_x * inverse * gxs).addcmul_(d_kinetic, ys).view(y.shape)
+        d_y = (d_By @ B).addcmul_(zeta_1, gy).view(heads).addcmul_(d_kinetic, By)
         return (
             gx,
-            (d_By @ B).add_(zeta_1 * gy).add_(d_kinetic * By),
+            d_y.view(y.shape),
             d_By.flatten(0, -2).mT @ y.flatten(0, -2),
-            (scaled * gy).view(mean.shape),
-            zeta_2 * along_mean * torch.exp(log_z) - d_inverse * inverse,
-            (along_velocity * inverse).sum(),
+            scaled * gys,
+            torch.addcmul(2 * half * torch.exp(log_z), d_inverse, inverse, value=-1),
+            _dot(along_velocity, inverse),
             _dot(gy, y),
-            (along_mean * coefficient).sum(),
+            _dot(along_mean, coefficient),
             d_gain,
         )
 
@@ -218,10 +227,3 @@ class _OwnEulerStep(torch.autograd.Function):
 def _dot(g: Tensor, u: Tensor) -> Tensor:
     """sum of g u, without making the product."""
     return torch.dot(g.reshape(-1), u.reshape(-1))
-
-
-def _spread(per_head: Tensor, y: Tensor) -> Tensor:
-    """(B, T, H, 1) -> (B, T, d), or (B, T, 1) for one head: elementwise kernels are slow on short last axes."""
-    B, T, H, _ = per_head.shape
-    one = per_head.view(B, T, H)
-    return one if H == 1 else one.repeat_interleave(y.shape[-1] // H, dim=-1)
