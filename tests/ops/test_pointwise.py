@@ -95,3 +95,29 @@ def test_half_precision_streams(precision: torch.dtype) -> None:
         ):
             assert got.dtype == precision
             torch.testing.assert_close(got.double(), want, rtol=0.1, atol=0.2)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("H", [1, 4])
+@pytest.mark.parametrize("factor", [0.7, 0.1, 1e-3, 0.0, -2.0])
+def test_plain_numbers_without_gradients(factor: float, H: int) -> None:
+    """What a cached token takes: scalars are numbers, and a LayerNorm may take a positive factor into its eps."""
+    (x, y, B, mean, log_z, *_, gain), fast, slow = euler_case(torch.float64, 3, H)
+    arguments = (x, 1e-2 * y, B, 1e-2 * mean, log_z, 0.3, factor, 0.9, gain)
+    for got, want in zip(fast(*arguments), slow(*arguments), strict=True):
+        assert got.is_contiguous()
+        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+    sums = (factor, 1e-2 * x, 0.9, 1e-2 * y, gain)
+    torch.testing.assert_close(ops.norm_of_sum(*sums), ops.norm_of_sum_naive(*sums), rtol=1e-12, atol=1e-12)
+
+
+@torch.no_grad()
+def test_without_gradients_a_stream_keeps_its_precision() -> None:
+    """The kernel gives log z in float32: the streams of a bfloat16 model must not turn into that."""
+    inputs, fast, slow = euler_case(torch.float64, 3, 4)
+    x, y, B, mean, log_z, *_, gain = (t.to(torch.bfloat16) for t in inputs)
+    got = fast(x, y, B, mean, log_z.float(), 0.3, 0.7, 0.9, gain)
+    want = slow(*inputs[:5], 0.3, 0.7, 0.9, inputs[-1])
+    for a, b in zip(got, want, strict=True):
+        assert a.dtype == torch.bfloat16
+        torch.testing.assert_close(a.double(), b, rtol=0.1, atol=0.2)

@@ -141,14 +141,11 @@ def shift_rows(dout: Tensor, out: Tensor, dlse: Tensor) -> tuple[Tensor, Tensor]
     work = torch.promote_types(dout.dtype, torch.float32)
     floor, ratio = _SHORTEST_ROW[dout.dtype]
     dlse = dlse.to(work).unsqueeze(-1)  # (B, H, T, 1)
-    least = (dlse.abs() * ratio).clamp_min(floor).to(dout.dtype)
-    length = _length(dout)
-    short = (length < least) & (dlse != 0)
+    least = (dlse.abs() * ratio).clamp_min(floor)
+    short = (_length(dout) < least) & (dlse != 0)
     first, rest = dout.split((1, dout.size(-1) - 1), dim=-1)
-    enlarged = torch.where(short, least, first)
-    g = torch.cat((enlarged, rest), dim=-1)  # (B, H, T, dh)
-    # The length of g from that of dout, as one entry has changed. The clamp is for rows without any gradient: 0 / floor.
-    length = (length.square() - first.double().square() + enlarged.double().square()).sqrt().clamp_min(floor).to(work)
+    g = torch.cat((torch.where(short, least.to(dout.dtype), first), rest), dim=-1)  # (B, H, T, dh)
+    length = _length(g).clamp_min(floor).to(work)  # the clamp is for rows without any gradient: 0 / floor = 0
     # Two divisions by the length, not one by its square: the square leaves the range of float32.
     o = torch.addcmul(out.to(work), g / length, dlse / length, value=-1.0)
     return g, o.to(out.dtype)

@@ -13,8 +13,9 @@ from torch.autograd.function import once_differentiable
 
 Scalar = float | Tensor
 EPS = 1e-5  # of LayerNorm, as in torch
-# LayerNorm of a t with eps is LayerNorm of t with eps / a^2: for plain numbers a above this one the factor is left out
-SMALL = 1e-3
+# LayerNorm of a t with eps is LayerNorm of t with eps / a^2: for plain numbers a above this one the factor is left out.
+# Below it t could leave the range of float16.
+SMALL = 0.05
 
 
 def plus(u: Tensor, b: Scalar, v: Tensor) -> Tensor:

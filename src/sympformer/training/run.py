@@ -80,9 +80,14 @@ def environment(prepared: Prepared) -> dict[str, Any]:
 def check_same_data(folder: Path, prepared: Prepared) -> None:
     """A run is continued on the very tokens it began with."""
     try:
-        recorded = json.loads((folder / ENVIRONMENT).read_text())["data"]["sha256"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        recorded = json.loads((folder / ENVIRONMENT).read_text())["data"].get("sha256")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder / ENVIRONMENT} does not read: the run cannot be continued") from error
+    if recorded is None:
+        raise InputError(
+            f"the run in {folder} was imported without its optimizer state and tokens, so it cannot be continued; "
+            "sample, eval, audit and export work on it"
+        )
     if recorded != {name: split.sha256 for name, split in prepared.sheet.splits.items()}:
         raise InputError(f"the tokens in {prepared.folder} are not those that the run in {folder} began with")
 
