@@ -64,7 +64,7 @@ def test_the_command_writes_figures_and_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench, "BODY", TINY)
-    monkeypatch.setattr(bench, "peak_memory", lambda name, T: {"softmax-baseline": 100}.get(name, 110))
+    monkeypatch.setattr(bench, "peak_memory", lambda cfg, batch: 100 if cfg.architecture == "gpt" else 110)
     out = tmp_path / "deep" / "bench.json"
     assert main(["bench", "--suites", "[memory, step]", "--rounds", "1", "--out", str(out)]) == 0
     content = json.loads(out.read_text())

