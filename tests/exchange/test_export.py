@@ -40,6 +40,8 @@ def assert_same_logits(theirs: Any, own: LanguageModel) -> None:
         assert torch.equal(theirs(ids).logits, own(ids, cache=own.new_cache(len(ids))).logits)
         exact = copy.deepcopy(own).double()(ids).logits
         torch.testing.assert_close(copy.deepcopy(theirs).double()(ids).logits, exact, rtol=0, atol=1e-12)
+        plain = own(ids).logits
+        assert (theirs(ids).logits - plain).abs().max() <= 1e-6 * plain.abs().max().clamp_min(1)
 
 
 def assert_same_run(one: Path, other: Path) -> None:

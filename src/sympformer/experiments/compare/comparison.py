@@ -27,8 +27,9 @@ from sympformer.training.corpus import open_data
 from sympformer.training.model_choice import choose_model
 
 CONFIG, COSTS = "compare.yaml", "costs.json"
+CHOSEN = "Learning rates were chosen on validation data; every loss in the table is on test data that chose nothing."
+GIVEN = "Learning rates were given, not searched for here; every loss in the table is on test data."
 NOTES = [
-    "Learning rates were chosen on validation data; every loss in the table is on test data that chose nothing.",
     "Differences are paired by seed: all models of a seed see the same batches in the same order. "
     "Intervals are Student's, 95 % for each model by itself, not adjusted for the number of models.",
     "Tokens/s and memory were measured beside each other after training, and give the seconds to the baseline's loss; "
@@ -222,5 +223,5 @@ class Comparison:
             seeds=self.config.seeds,
             data=describe_data(prepared),
             config=self.config.to_dict(),
-            notes=NOTES,
+            notes=[CHOSEN if grid.choosing else GIVEN, *NOTES],
         )

@@ -27,8 +27,8 @@ def print_results(results: Results, samples: bool = False) -> None:
     """The table on the terminal, with its notes; samples: a text of every model too."""
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=False)
-    wide = Console(highlight=False, width=max(console.width, 220)) if not console.is_terminal else console
+    console = Console(highlight=False)
+    wide = console if console.is_terminal else Console(highlight=False, width=120)
     wide.print(terminal_table(results))
     for note in results.notes:
         console.print(f"- {note}", markup=False)

@@ -27,10 +27,12 @@ def score_run(folder: Path, split: str = "test") -> dict[str, Any]:
     if prepared.tokenizer.fingerprint != last.tokenizer.fingerprint:
         raise InputError(f"the data of {folder} was made by another tokenizer since: prepare it again as it was")
     model = last.model
+    of_last = _test(last, prepared, split)
+    the_same = best.checkpoint.progress.step == last.checkpoint.progress.step
     score = {
         "split": split,
-        "last": _test(last, prepared, split),
-        "best": _test(best, prepared, split),
+        "last": of_last,
+        "best": of_last if the_same else _test(best, prepared, split),
         "audit": audit_model(model, vocab_size=model.cfg.vocab_size).to_dict(),
         "probes": {
             name: {"accuracy": probe.accuracy, "chance": probe.chance, "items": probe.items}

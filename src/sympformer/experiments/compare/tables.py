@@ -21,21 +21,22 @@ class Column:
     head: str
     cell: Callable[[Results, ModelResult], str]
     left: bool = False
+    short: bool = False  # in the narrow table of the terminal too
 
 
 def columns(results: Results) -> list[Column]:
     """The columns of a comparison. Those for a baseline or probes are there where the comparison has them."""
     chosen = [
-        Column("#", lambda r, m: str(m.rank or NONE)),
-        Column("model", lambda r, m: m.name, left=True),
-        Column("test loss", lambda r, m: with_spread(m.last)),
+        Column("#", lambda r, m: str(m.rank or NONE), short=True),
+        Column("model", lambda r, m: m.name, left=True, short=True),
+        Column("test loss", lambda r, m: with_spread(m.last), short=True),
         Column("best", lambda r, m: with_spread(m.best)),
         Column("bits/byte", lambda r, m: with_spread(m.bits_per_byte)),
     ]
     if results.baseline is not None:
         chosen += [
-            Column(f"minus {results.baseline} [95 %]", _difference),
-            Column("verdict", _verdict, left=True),
+            Column(f"minus {results.baseline} [95 %]", _difference, short=True),
+            Column("verdict", _verdict, left=True, short=True),
             Column("tokens to its loss", lambda r, m: _count(m.tokens_to_baseline)),
             Column("s to its loss", lambda r, m: _count(m.seconds_to_baseline)),
         ]
@@ -43,13 +44,13 @@ def columns(results: Results) -> list[Column]:
         Column("rate", lambda r, m: NONE if m.lr is None else f"{m.lr:g}"),
         Column("parameters", lambda r, m: f"{m.parameters:,}"),
         Column("oracle/layer", lambda r, m: str(m.oracle_calls)),
-        Column("tokens/s", lambda r, m: _count(m.tokens_per_second)),
+        Column("tokens/s", lambda r, m: _count(m.tokens_per_second), short=True),
         Column("s a run", lambda r, m: _count(m.seconds)),
         Column("MB a step", lambda r, m: _count(m.memory_mb)),
     ]
     for name in dict.fromkeys(probe for model in results.models for probe in model.probes):
         chosen.append(Column(name, lambda r, m, name=name: _probe(m, name)))  # type: ignore[misc]
-    return [*chosen, Column("audit", lambda r, m: NONE if m.audit is None else "passed" if m.passed else "FAILED")]
+    return [*chosen, Column("audit", _audit, short=True)]
 
 
 def with_spread(figure: Spread | None) -> str:
@@ -72,6 +73,10 @@ def _verdict(results: Results, model: ModelResult) -> str:
     return model.difference.verdict if model.difference is not None else NONE
 
 
+def _audit(results: Results, model: ModelResult) -> str:
+    return NONE if model.audit is None else "passed" if model.passed else "FAILED"
+
+
 def _count(value: float | None) -> str:
     return NONE if value is None else f"{value:,.0f}"
 
@@ -92,14 +97,16 @@ def struck(model: ModelResult) -> bool:
 
 
 def terminal_table(results: Results) -> "Table":
-    """For a console."""
+    """For a console: the columns that matter most, as many as a hundred characters hold."""
     from rich.table import Column as Head
     from rich.table import Table
 
-    heads = [Head(c.head, justify="left" if c.left else "right", no_wrap=c.left) for c in columns(results)]
+    chosen = [column for column in columns(results) if column.short]
+    heads = [Head(c.head, justify="left" if c.left else "right", no_wrap=True) for c in chosen]
     table = Table(*heads, title=f"{results.title}: {results.budget}, seeds {', '.join(map(str, results.seeds))}")
-    for model, cells in rows(results):
-        table.add_row(*cells, style="strike" if struck(model) else "bold" if model.name == results.baseline else None)
+    for model in results.ranked():
+        style = "strike" if struck(model) else "bold" if model.name == results.baseline else None
+        table.add_row(*(column.cell(results, model) for column in chosen), style=style)
     return table
 
 
