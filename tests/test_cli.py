@@ -117,3 +117,8 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "_run", broken)
     with pytest.raises(ZeroDivisionError):
         cli.main(["flow"])
+
+
+def test_a_command_without_arguments_takes_its_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["describe"]) == 0
+    assert "parameters" in capsys.readouterr().out

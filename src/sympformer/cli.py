@@ -145,7 +145,7 @@ def _switched_on(args: list[str], command: Command) -> list[str]:
     functions = command.values() if isinstance(command, dict) else [command]
     parameters = [p for function in functions for p in inspect.signature(function).parameters.values()]
     switches = {f"--{p.name}" for p in parameters if p.annotation is bool}
-    following = [*args[1:], "--"]
+    following = [*args, "--"][1:]
     alone = [a in switches and b.startswith("--") for a, b in zip(args, following, strict=True)]
     return [f"{arg}=true" if is_alone else arg for arg, is_alone in zip(args, alone, strict=True)]
 
