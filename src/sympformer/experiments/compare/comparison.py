@@ -5,7 +5,9 @@ compare.yaml  costs.json  runs/<model>/choose-lr<rate>-seed<seed>/  runs/<model>
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from sympformer.data import Prepared
 from sympformer.errors import InputError
 from sympformer.experiments.compare.assemble import Entry, ScoredRun, describe_data, make_results
 from sympformer.experiments.compare.grid import Outcome, outcome, run_cells
-from sympformer.experiments.compare.plan import Budget, Cell, CompareConfig
+from sympformer.experiments.compare.plan import CHOOSE, FINAL, Budget, Cell, CompareConfig
 from sympformer.experiments.compare.results import Results
 from sympformer.experiments.compare.score import kept_score, score_run
 from sympformer.experiments.compare.speed import memory_mb, tokens_per_second
@@ -27,6 +29,8 @@ from sympformer.training.corpus import open_data
 from sympformer.training.model_choice import choose_model
 
 CONFIG, COSTS = "compare.yaml", "costs.json"
+LABELS = {CHOOSE: "choosing rates", FINAL: "training"}
+MEANT = {CHOOSE: "that choose the learning rates", FINAL: "that are reported"}
 CHOSEN = "Learning rates were chosen on validation data; every loss in the table is on test data that chose nothing."
 GIVEN = "Learning rates were given, not searched for here; every loss in the table is on test data."
 NOTES = [
@@ -81,6 +85,7 @@ class Comparison:
         except (TypeError, KeyError, ValueError) as error:
             raise InputError(f"{root / CONFIG} is damaged ({error}): it cannot be continued") from error
 
+    @cached_property
     def prepared(self) -> Prepared:
         """The tokens all runs train on; there must be some for the test."""
         prepared = open_data(self.config.common.data)
@@ -93,43 +98,42 @@ class Comparison:
 
     def train(self, workers: Workers) -> Grid:
         """Run what is missing of the grid."""
-        self.prepared()
-        cells = self.config.choosing_cells(self._steps(self.config.choose))
-        choosing = self._chosen(cells, self._run(cells, workers, "choosing rates"))
-        rates = self._rates(choosing)
-        cells = list(self.config.final_cells(rates, self._steps(self.config.budget)))
-        return Grid(rates, choosing, cells, self._run(cells, workers, "training"))
+        _ = self.prepared  # before any worker asks for it
+
+        def run(cells: list[Cell], stage: str) -> list[Outcome]:
+            totals = [self._total_steps(cell) for cell in cells]
+            return run_cells(self.root, cells, totals, workers, LABELS[stage])
+
+        return self._grid(run)
 
     def finished(self) -> Grid:
         """The grid of a comparison whose runs are all there; says how many are missing otherwise."""
+
+        def find(cells: list[Cell], stage: str) -> list[Outcome]:
+            done = [outcome(self.root, cell, self._total_steps(cell)) for cell in cells]
+            found = [one for one in done if one is not None]
+            if len(found) < len(cells):
+                raise InputError(
+                    f"the comparison in {self.root} is half-finished: "
+                    f"{len(cells) - len(found)} of the {len(cells)} runs {MEANT[stage]} are missing; "
+                    f"go on with 'sympformer compare {self.root / CONFIG} --out {self.root}'"
+                )
+            return found
+
+        return self._grid(find)
+
+    def _grid(self, outcomes: Callable[[list[Cell], str], list[Outcome]]) -> Grid:
+        """Both stages in turn: the second one's runs follow from the first one's outcomes."""
         cells = self.config.choosing_cells(self._steps(self.config.choose))
-        found = self._found(cells)
-        if len(found) < len(cells):
-            raise self._half_finished(len(cells) - len(found), len(cells), "that choose the learning rates")
-        choosing = self._chosen(cells, found)
+        choosing = self._chosen(cells, outcomes(cells, CHOOSE))
         rates = self._rates(choosing)
         cells = list(self.config.final_cells(rates, self._steps(self.config.budget)))
-        found = self._found(cells)
-        if len(found) < len(cells):
-            raise self._half_finished(len(cells) - len(found), len(cells), "that are reported")
-        return Grid(rates, choosing, cells, found)
+        return Grid(rates, choosing, cells, outcomes(cells, FINAL))
 
     # --- parts
 
-    def _half_finished(self, missing: int, total: int, which: str) -> InputError:
-        return InputError(
-            f"the comparison in {self.root} is half-finished: {missing} of the {total} runs {which} are missing; "
-            f"go on with 'sympformer compare {self.root / CONFIG} --out {self.root}'"
-        )
-
     def _total_steps(self, cell: Cell) -> int:
         return cell.config.total_steps(choose_model(cell.config.model).block_size)
-
-    def _run(self, cells: list[Cell], workers: Workers, label: str) -> list[Outcome]:
-        return run_cells(self.root, cells, [self._total_steps(cell) for cell in cells], workers, label)
-
-    def _found(self, cells: list[Cell]) -> list[Outcome]:
-        return [done for cell in cells if (done := outcome(self.root, cell, self._total_steps(cell))) is not None]
 
     @staticmethod
     def _chosen(cells: list[Cell], outcomes: list[Outcome]) -> dict[str, dict[float, Outcome]]:
@@ -159,19 +163,20 @@ class Comparison:
         speeds = self.costs()["tokens_per_second"]
         return {
             name: max(1, round(budget.seconds * speeds[name] / (texts * cfg.block_size)))
-            for name, cfg in self.model_configs().items()
+            for name, cfg in self.model_configs.items()
         }
 
+    @cached_property
     def model_configs(self) -> dict[str, ModelConfig]:
         """The full config of every model."""
-        tokenizer = self.prepared().tokenizer
+        tokenizer = self.prepared.tokenizer
         return {name: choose_model(self.config.model_options(name), tokenizer) for name in self.config.models}
 
     def costs(self) -> dict[str, dict[str, float]]:
         """Training speed and memory of every model, measured once, beside each other, and kept."""
         file = self.root / COSTS
         if not file.is_file():
-            models, batch = self.model_configs(), self.config.common.batch_size
+            models, batch = self.model_configs, self.config.common.batch_size
             costs = {"tokens_per_second": tokens_per_second(models, batch), "memory_mb": memory_mb(models, batch)}
             write_file(file, json.dumps(costs, indent=1) + "\n")
         return json.loads(file.read_text(encoding="utf-8"))
@@ -190,14 +195,9 @@ class Comparison:
 
     def results(self, grid: Grid, workers: Workers) -> Results:
         """Everything measured, ready for tables, plots and the report."""
-        scores, costs, prepared, configs = (
-            self.score(grid, workers),
-            self.costs(),
-            self.prepared(),
-            self.model_configs(),
-        )
+        scores, costs = self.score(grid, workers), self.costs()
         entries = []
-        for name, cfg in configs.items():
+        for name, cfg in self.model_configs.items():
             mine = [i for i, cell in enumerate(grid.cells) if cell.model == name]
             tried = grid.choosing.get(name, {})
             entries.append(
@@ -221,7 +221,7 @@ class Comparison:
             "loss",
             self.config.budget.describe(),
             seeds=self.config.seeds,
-            data=describe_data(prepared),
+            data=describe_data(self.prepared),
             config=self.config.to_dict(),
             notes=[CHOSEN if grid.choosing else GIVEN, *NOTES],
         )

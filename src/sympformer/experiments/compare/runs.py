@@ -14,7 +14,7 @@ from sympformer.experiments.compare.score import score_run
 from sympformer.progress import steps_with_progress
 from sympformer.training.corpus import open_data
 from sympformer.training.metrics import read_metrics
-from sympformer.training.run import load_run
+from sympformer.training.run import TrainedRun, load_run
 
 NOTES = [
     "Single runs, trained by themselves: no seeds to take a spread or an interval from. "
@@ -32,8 +32,9 @@ def runs_results(folders: Sequence[str], baseline: str | None = None, metric: st
         raise InputError("a run is named twice: name each run once")
     if baseline is not None and baseline not in (*names, *names.values()):
         raise unknown_name("baseline", baseline, names)
-    _check_comparable(folders, metric)
-    split = _common_split(folders)
+    runs = [load_run(folder) for folder in folders]
+    _check_comparable(runs, metric)
+    split = _common_split(runs)
     entries = [_entry(names[folders[i]], Path(folders[i]), split) for i in steps_with_progress(len(folders), "scoring")]
     configs = {entry.name: entry.runs[0].config.to_dict() for entry in entries}
     prepared = open_data(entries[0].runs[0].config.data)
@@ -56,17 +57,17 @@ def _name(folder: str, folders: Sequence[str]) -> str:
     return os.path.relpath(os.path.abspath(folder), common) if common else Path(folder).name
 
 
-def _check_comparable(folders: Sequence[str], metric: str) -> None:
-    first, *others = [(folder, load_run(folder)) for folder in folders]
-    for folder, run in others:
-        if metric == "loss" and run.tokenizer.fingerprint != first[1].tokenizer.fingerprint:
+def _check_comparable(runs: Sequence[TrainedRun], metric: str) -> None:
+    first, *others = runs
+    for run in others:
+        if metric == "loss" and run.tokenizer.fingerprint != first.tokenizer.fingerprint:
             raise InputError(
-                f"{first[0]} and {folder} have different tokenizers, so that their losses per token do not compare; "
-                "compare bits per byte with --metric bits_per_byte"
+                f"{first.folder} and {run.folder} have different tokenizers, so that their losses per token do not "
+                "compare; compare bits per byte with --metric bits_per_byte"
             )
-        if _corpus(run.folder) != _corpus(first[1].folder):
+        if _corpus(run.folder) != _corpus(first.folder):
             raise InputError(
-                f"{first[0]} and {folder} were trained on different corpora; score both on the same text with "
+                f"{first.folder} and {run.folder} were trained on different corpora; score both on the same text with "
                 "'sympformer eval RUN --data FOLDER'"
             )
 
@@ -75,17 +76,15 @@ def _corpus(folder: Path) -> Any:
     return json.loads((folder / "environment.json").read_text(encoding="utf-8"))["data"]["corpus"]
 
 
-def _common_split(folders: Sequence[str]) -> str:
+def _common_split(runs: Sequence[TrainedRun]) -> str:
     """The test split if all have one, otherwise the validation split; its documents must be the same."""
-    sheets = [open_data(load_run(folder).config.data).sheet for folder in folders]
+    sheets = [open_data(run.config.data).sheet for run in runs]
     split = "test" if all("test" in sheet.splits for sheet in sheets) else "validation"
-    for folder, sheet in zip(folders, sheets, strict=True):
-        if (sheet.splits[split].documents, sheet.splits[split].bytes) != (
-            sheets[0].splits[split].documents,
-            sheets[0].splits[split].bytes,
-        ):
+    held_out = [(sheet.splits[split].documents, sheet.splits[split].bytes) for sheet in sheets]
+    for run, held in zip(runs, held_out, strict=True):
+        if held != held_out[0]:
             raise InputError(
-                f"{folders[0]} and {folder} hold out different {split} text; score both on the same text with "
+                f"{runs[0].folder} and {run.folder} hold out different {split} text; score both on the same text with "
                 "'sympformer eval RUN --data FOLDER'"
             )
     return split

@@ -32,11 +32,13 @@ def report(targets: list[str], out: str | None = None, baseline: str | None = No
         comparison = comparisons.Comparison.open(first)
         with Workers(1) as workers:
             results = comparison.results(comparison.finished(), workers)
-        write_outputs(results, first)
+        file = write_outputs(results, first)
     else:
         results = runs_results(targets, baseline, metric)
-    file = Path(out) if out is not None else (first if results.config.get("models") else Path("runs")) / REPORT
-    write_report(results, file)
+        file = None
+    if out is not None or file is None:
+        file = Path(out or f"runs/{REPORT}")
+        write_report(results, file)
     print_results(results)
     print(f"open {file} in a browser")
     return 0
