@@ -8,6 +8,7 @@ import torch
 from scipy.integrate import quad
 
 from sympformer import flows
+from sympformer.flows.damping import log_linear_weight
 from tests.flows.cases import DAMPINGS, SYSTEMS, D, randn, relative_error
 
 SCHEDULES = {
@@ -75,6 +76,21 @@ def test_learnable_coefficients_pass_gradients() -> None:
 
     assert torch.autograd.gradcheck(factors, (r, m, t, h))
     assert torch.autograd.gradcheck(lambda m, h: flows.Constant(m).weight(0.0, h), (m, h))
+
+
+@pytest.mark.parametrize("h", STEPS)
+@pytest.mark.parametrize("t", TIMES)
+@pytest.mark.parametrize(("r", "m"), [(3.0, 1e-4), (0.5, 0.0), (10.7, 25.0)])
+def test_gradient_of_the_weight_is_the_quadratures(r: float, m: float, t: float, h: float) -> None:
+    """The gradient written out, against autograd through the quadrature; (t, h) as vectors, r and m shared by both."""
+    values = ([t, 2 * t], [h, h / 3], r, m)
+    inputs = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in values]
+    weight = flows.LogLinear(inputs[2], inputs[3]).weight(inputs[0], inputs[1])
+    naive = log_linear_weight(*inputs)
+    assert torch.equal(weight, naive)
+    g = torch.tensor([1.0, -0.7], dtype=torch.float64)
+    for got, want in zip(torch.autograd.grad(weight, inputs, g), torch.autograd.grad(naive, inputs, g), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-8, atol=1e-12)
 
 
 def test_vectors_of_coefficients() -> None:

@@ -10,11 +10,12 @@ from tests.ops.helpers import TOLERANCE
 from tests.ops.test_softmax import ROWS, SCALE, case, compare
 
 
-def fake_backend(half: bool, multiple: int) -> flash.Backend:
+def fake_backend(half: bool, multiple: int, least: int = 1) -> flash.Backend:
     """The kernels written out as matrices: forward and backward know nothing of a gradient of lse."""
 
     def scores(q: Tensor, k: Tensor, scale: float, causal: bool) -> Tensor:
         assert q.size(3) % multiple == 0
+        assert q.size(3) >= least or q.size(2) == 1
         s = scale * q.float() @ k.float().mT
         return s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), float("-inf")) if causal else s
 
@@ -33,7 +34,7 @@ def fake_backend(half: bool, multiple: int) -> flash.Backend:
         dq, dk, dv = (g.to(q.dtype) for g in grads)
         return dq, dk, dv
 
-    return flash.Backend("fake", forward, backward, half=half, multiple=multiple)
+    return flash.Backend("fake", forward, backward, half=half, multiple=multiple, least=least)
 
 
 FITS_FLOAT16 = [name for name in ROWS if "tiny" not in name and "huge" not in name]
@@ -44,14 +45,30 @@ FITS_FLOAT16 = [name for name in ROWS if "tiny" not in name and "huge" not in na
     [(dtype, rows) for dtype in (torch.float32, torch.bfloat16) for rows in ROWS]
     + [(torch.float16, rows) for rows in FITS_FLOAT16],
 )
-def test_any_backend(dtype: torch.dtype, rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dh", [5, 8])  # widened, so that lse gets a column of its own, and not
+def test_any_backend(dtype: torch.dtype, rows: str, dh: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything about CUDA but its kernels: padded heads, half precisions, saved extras, shifted rows."""
     monkeypatch.setattr(softmax, "backend_for", lambda q: fake_backend(half=True, multiple=8))
-    inputs, weights = case(2, 2, 33, dh=5, dtype=dtype)
+    inputs, weights = case(2, 2, 33, dh=dh, dtype=dtype)
     weights = ROWS[rows](*weights)
     # float16 has no room for a negligible row: there the unit is the gradient of lse in the same row
     floor = weights[1].abs().max().item() if dtype == torch.float16 else 0.0
     compare(inputs, weights, TOLERANCE[dtype], floor=max(floor, 1e-12))
+
+
+@pytest.mark.parametrize(
+    ("backend", "queries", "dh", "width"),
+    [
+        (fake_backend(True, 8), 4, 8, 8),
+        (fake_backend(True, 8), 4, 9, 16),
+        (fake_backend(True, 1, least=16), 4, 8, 16),
+        (fake_backend(True, 1, least=16), 4, 17, 17),
+        (fake_backend(True, 1, least=16), 1, 8, 8),  # a token at a time the cache is not copied
+        (fake_backend(True, 8, least=12), 4, 5, 16),
+    ],
+)
+def test_width_of_heads(backend: flash.Backend, queries: int, dh: int, width: int) -> None:
+    assert backend.width(torch.empty(1, 1, queries, dh)) == width
 
 
 def test_device_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +125,9 @@ def test_calls_of_cuda_kernels(
         k = torch.empty(2, 3, keys, 16, dtype=dtype, device="cuda")
         rows = backend.forward(q, k, k, SCALE, causal)
         assert (rows.out.shape, rows.lse.shape) == (q.shape, q.shape[:3])
+        narrow = rows.out.narrow(-1, 0, 9)
+        g, o = flash.spare_column(narrow, narrow, rows.lse, 16)
+        assert (g.shape, g.dtype, o.shape, o.dtype) == (q.shape, dtype, q.shape, dtype)
         g, o = flash.shift_rows(torch.empty_like(rows.out), rows.out, rows.lse)
         assert (g.shape, g.dtype, o.shape, o.dtype) == (q.shape, dtype, q.shape, dtype)
         grads = backend.backward(g, flash.Saved(q, k, k, flash.Rows(o, rows.lse, rows.extras)), SCALE, causal)

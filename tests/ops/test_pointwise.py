@@ -18,6 +18,11 @@ def randn(*shape: int, seed: int, dtype: torch.dtype) -> Tensor:
     return made.to(dtype).requires_grad_()
 
 
+def plus_case(dtype: torch.dtype, T: int, H: int) -> Case:
+    u, b, v = randn(3, T, 16, seed=1, dtype=dtype), randn(seed=2, dtype=dtype), randn(3, T, 16, seed=3, dtype=dtype)
+    return [u, b, v], ops.plus, lambda u, b, v: u + b * v
+
+
 def norm_case(dtype: torch.dtype, T: int, H: int) -> Case:
     u, v = randn(3, T, 16, seed=1, dtype=dtype), randn(3, T, 16, seed=2, dtype=dtype)
     a, b, gain = (randn(*shape, seed=3 + i, dtype=dtype) for i, shape in enumerate([(), (), (16,)]))
@@ -43,7 +48,7 @@ def outputs_and_gradients(function: Function, inputs: list[Tensor]) -> list[Tens
 @pytest.mark.parametrize("H", [1, 4])
 @pytest.mark.parametrize("T", [1, 7])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
-@pytest.mark.parametrize("case", [norm_case, euler_case])
+@pytest.mark.parametrize("case", [plus_case, norm_case, euler_case])
 def test_fused_equals_naive(case: Callable[..., Case], dtype: torch.dtype, tolerance: float, T: int, H: int) -> None:
     inputs, fast, slow = case(dtype, T, H)
     got, want = outputs_and_gradients(fast, inputs), outputs_and_gradients(slow, inputs)
@@ -53,7 +58,7 @@ def test_fused_equals_naive(case: Callable[..., Case], dtype: torch.dtype, toler
         torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("case", [norm_case, euler_case])
+@pytest.mark.parametrize("case", [plus_case, norm_case, euler_case])
 def test_without_gradients_and_with_plain_numbers(case: Callable[..., Case]) -> None:
     inputs, fast, slow = case(torch.float64, 5, 1)
     numbers = [t.item() if t.ndim == 0 else t for t in inputs]

@@ -9,10 +9,11 @@ r = 0 is constant damping, (r = 3, m = 0) is Nesterov's. Coefficients may be ten
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from sympformer.errors import InputError
 from sympformer.flows import checks
@@ -74,7 +75,12 @@ class LogLinear:
     def weight(self, t: Scalar, h: Scalar) -> Tensor:
         """w(t, h): what a constant force adds to the momentum over the step, damping included."""
         t = self._time(t)
-        return _log_linear_weight(t, t + h, self.r, self.m, h) if self.singular else _constant_weight(self.m, t, h)
+        if not self.singular:
+            return _constant_weight(self.m, t, h)
+        inputs = [t, *(torch.as_tensor(value, dtype=t.dtype, device=t.device) for value in (h, self.r, self.m))]
+        if torch.is_grad_enabled() and any(value.requires_grad for value in inputs):
+            return _LogLinearWeight.apply(*inputs)
+        return log_linear_weight(*inputs)
 
     def _between(self, t: Tensor, h: Scalar) -> Tensor:
         """eta(t + h) - eta(t), accurate for small h."""
@@ -126,27 +132,53 @@ def _constant_weight(m: Scalar, t: Tensor, h: Scalar) -> Tensor:
     return h * torch.where(tiny, 1 - mh / 2, -torch.expm1(-safe) / safe)
 
 
-def _log_linear_weight(t: Tensor, end: Tensor, r: Scalar, m: Scalar, h: Scalar) -> Tensor:
-    """w = integral_0^h (1 - u/T)^r exp(-m u) du with T = t + h, by Gauss-Legendre quadrature.
+def log_linear_weight(t: Tensor, h: Tensor, r: Tensor, m: Tensor) -> Tensor:
+    """w = integral_0^h (1 - u/T)^r exp(-m u) du with T = t + h, by Gauss-Legendre quadrature."""
+    return _quadrature(t, h, r, m)[0].sum(-1)
+
+
+def _quadrature(t: Tensor, h: Tensor, r: Tensor, m: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Terms whose sum is w, and the nodes q and u they belong to, each (..., NODES).
 
     With u = T (1 - exp(-q)) the integrand becomes T exp(-(r+1) q - m u(q)), entire in q, so that a t close to zero
     (an end-point singularity in u) costs nothing. In u the exponent is convex with slope at least m + r/T, in q it
     grows at least like (r+1) q: both give a rigorous point beyond which nothing is left to add.
     """
-    length = torch.as_tensor(torch.log1p(h / t))  # q at the end of the step: log(T/t)
-    cut_u = CUT / (m + r / end)  # in u
-    far = cut_u >= 0.999 * end  # the cut in u lies beyond (or at) the pole: only the cut in q counts
-    cut_q = torch.where(far, length, -torch.log1p(-torch.where(far, 0.5 * end, cut_u) / end))
-    upper = torch.minimum(length, torch.minimum(cut_q, torch.as_tensor(CUT / (1 + r), dtype=t.dtype)))
+    end, above = t + h, r + 1
+    length = torch.log1p(h / t)  # q at the end of the step: log(T/t)
+    share = CUT / (m * end + r)  # the cut in u, as a part of T
+    far = share >= 0.999  # it lies beyond (or at) the pole: only the cut in q counts
+    cut_q = torch.where(far, length, -torch.log1p(-torch.where(far, 0.5, share)))
+    upper = torch.minimum(torch.minimum(length, cut_q), CUT / above)
     nodes, weights = _gauss_legendre(t.dtype, t.device)
-    q = upper.unsqueeze(-1) * nodes  # (..., NODES)
+    q = upper.unsqueeze(-1) * nodes
     u = -torch.expm1(-q) * end.unsqueeze(-1)
-    exponent = _column(r + 1.0) * q + _column(m) * u
-    return upper * end * (torch.exp(-exponent) * weights).sum(-1)
+    terms = torch.exp(-(above.unsqueeze(-1) * q + m.unsqueeze(-1) * u)) * weights
+    return terms * (upper * end).unsqueeze(-1), q, u
 
 
-def _column(value: Scalar) -> Scalar:
-    return value.unsqueeze(-1) if isinstance(value, Tensor) else value
+class _LogLinearWeight(torch.autograd.Function):
+    """`log_linear_weight` with its gradient written out: autograd would replay some eighty tiny operations a layer.
+
+        dw/dh = 1 - alpha(T) w       dw/dt = dw/dh - sigma       (w solves that equation from w = 0 on)
+        dw/dr = integral log(1 - u/T) f du = -integral q f du       dw/dm = -integral u f du
+    """
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor, h: Tensor, r: Tensor, m: Tensor) -> Tensor:
+        terms, q, u = _quadrature(t, h, r, m)
+        weight = terms.sum(-1)
+        along_h = 1 - (r / (t + h) + m) * weight
+        along_t = along_h - torch.exp(-(r * torch.log1p(h / t) + m * h))
+        ctx.save_for_backward(along_t, along_h, -(terms * q).sum(-1), -(terms * u).sum(-1))
+        ctx.shapes = [value.shape for value in (t, h, r, m)]
+        return weight
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        slopes = zip(ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad, strict=True)
+        return tuple((g * slope).sum_to_size(shape) if needed else None for slope, shape, needed in slopes)
 
 
 @lru_cache(maxsize=16)

@@ -9,7 +9,8 @@ and its backward kernel returns the gradients of `out` only, from
     ds_ij = P_ij (<dout_i, v_j> - delta_i)      delta_i = <dout_i, out_i>
 
 Since d lse_i / d s_ij = P_ij, a gradient of `lse` turns delta_i into delta_i - dlse_i and changes nothing else.
-The kernel computes delta itself from `dout` and `out`, so `shift_rows` hands it another `out`.
+The kernel computes delta itself from `dout` and `out`, so it is handed others whose product is delta_i - dlse_i: with
+a spare column where heads are widened for the kernel's sake (`spare_column`), else with another `out` (`shift_rows`).
 
 One kernel per device stands in a `Backend`; `backend_for` is the table.
 """
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -35,7 +37,7 @@ class Rows(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What a backward kernel needs of the forward pass, with `out` as shifted by `shift_rows`."""
+    """What a backward kernel needs of the forward pass, with an `out` that carries the gradient of lse."""
 
     q: Tensor
     k: Tensor
@@ -54,6 +56,12 @@ class Backend(NamedTuple):
     backward: Callable[[Tensor, Saved, float, bool], Gradients]
     half: bool = True  # the kernels take half precisions as they are
     multiple: int = 1  # the head size must be a multiple of this
+    least: int = 1  # smaller heads are slower than heads of this size, but for a single query
+
+    def width(self, q: Tensor) -> int:
+        """The head size at which the kernels are called; zeros in the added columns change no score."""
+        dh = q.size(3) if q.size(2) == 1 else max(q.size(3), self.least)
+        return dh + -dh % self.multiple
 
 
 def _cpu_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> Rows:
@@ -99,7 +107,8 @@ def _efficient_backward(dout: Tensor, saved: Saved, scale: float, causal: bool) 
 
 # half=False: without matrix units for half precisions the CPU's backward is 2 to 5 times slower in bfloat16 and
 # float16 than in float32 (the forward takes the same time), so it is asked in float32 only.
-CPU = Backend("cpu", _cpu_forward, _cpu_backward, half=False)
+# least=16: its matrix products are 1.7 times slower with heads of 8 than with heads of 16.
+CPU = Backend("cpu", _cpu_forward, _cpu_backward, half=False, least=16)
 CUDA_FLASH = Backend("cuda-flash", _flash_forward, _flash_backward, multiple=8)
 CUDA_EFFICIENT = Backend("cuda-efficient", _efficient_forward, _efficient_backward, multiple=8)
 
@@ -138,27 +147,50 @@ def shift_rows(dout: Tensor, out: Tensor, dlse: Tensor) -> tuple[Tensor, Tensor]
     dout, below the rounding of the gradient of lse in the same row. No branch looks at a value, so no device is ever
     waited for.
     """
-    work = torch.promote_types(dout.dtype, torch.float32)
     floor, ratio = _SHORTEST_ROW[dout.dtype]
-    dlse = dlse.to(work).unsqueeze(-1)  # (B, H, T, 1)
-    least = (dlse.abs() * ratio).clamp_min(floor)
-    short = (_length(dout) < least) & (dlse != 0)
-    first, rest = dout.split((1, dout.size(-1) - 1), dim=-1)
-    g = torch.cat((torch.where(short, least.to(dout.dtype), first), rest), dim=-1)  # (B, H, T, dh)
-    length = _length(g).clamp_min(floor).to(work)  # the clamp is for rows without any gradient: 0 / floor = 0
+    length = torch.linalg.vector_norm(dout, dim=-1, dtype=torch.float64)  # in float32 the squares could underflow
+    least = (dlse.double().abs() * ratio).clamp_min(floor)  # (B, H, T), like all up to the last two lines
+    short = (length < least) & (dlse != 0)
+    first = dout.select(-1, 0)
+    g = torch.select_scatter(dout, torch.where(short, least.to(dout.dtype), first), -1, 0)
+    rest = (length * length - first.double().square()).clamp_min(0)
+    length = torch.where(short, torch.sqrt(rest + least * least), length)
+    length = length.clamp_min(floor).unsqueeze(-1)  # the clamp is for rows without any gradient: 0 / floor = 0
+    work = torch.promote_types(dout.dtype, torch.float32)
     # Two divisions by the length, not one by its square: the square leaves the range of float32.
-    o = torch.addcmul(out.to(work), g / length, dlse / length, value=-1.0)
-    return g, o.to(out.dtype)
+    along, amount = g / length.to(work), (dlse.unsqueeze(-1) / length).to(work)
+    return g, torch.addcmul(out.to(work), along, amount, value=-1.0).to(out.dtype)
 
 
-def _length(rows: Tensor) -> Tensor:
-    """|row|, (..., T, d) -> (..., T, 1), in float64: there the squares of float32 do not underflow."""
-    return torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float64)
+def spare_column(dout: Tensor, out: Tensor, dlse: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The same for heads that are widened: g = (dout, 1, 0, ...), o = (out, -dlse, 0, ...).
+
+    Values are zero there, so that <g_i, v_j> is still <dout_i, v_j>; what dv gets there is dropped.
+    """
+    dlse, spare = dlse.to(out.dtype), dout.size(-1)
+    g = torch.select_scatter(widened(dout, width), torch.ones_like(dlse), -1, spare)
+    return g, torch.select_scatter(widened(out, width), -dlse, -1, spare)
+
+
+def widened(t: Tensor, width: int) -> Tensor:
+    """Zeros appended to the last axis up to `width`; as it is, but for its stride, where none are missing."""
+    return F.pad(t, (0, width - t.size(-1))) if width > t.size(-1) else unit_stride(t)
 
 
 def unit_stride(t: Tensor) -> Tensor:
     """The kernels step through the last axis by 1 and never ask: transposed or expanded, it would be read wrongly."""
     return t if t.stride(-1) == 1 else t.contiguous()
+
+
+def forward_rows(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, backend: Backend) -> Rows:
+    """The forward kernel, at the head size it likes."""
+    width, dh = backend.width(q), q.size(3)
+    rows = backend.forward(widened(q, width), widened(k, width), widened(v, width), scale, causal)
+    if width == dh:
+        return rows
+    # token by token, as the kernels write it: what comes next wants all heads of a token together
+    out = rows.out.transpose(1, 2).narrow(-1, 0, dh).contiguous().transpose(1, 2)
+    return rows._replace(out=out)
 
 
 class FlashAttention(torch.autograd.Function):
@@ -168,8 +200,7 @@ class FlashAttention(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, backend: Backend
     ) -> tuple[Tensor, Tensor]:
-        q, k, v = unit_stride(q), unit_stride(k), unit_stride(v)
-        rows = backend.forward(q, k, v, scale, causal)
+        rows = forward_rows(q, k, v, scale, causal, backend)
         ctx.save_for_backward(q, k, v, rows.out, rows.lse, *rows.extras)
         ctx.set_materialize_grads(False)  # so that an unused lse costs nothing
         ctx.scale, ctx.causal, ctx.backend = scale, causal, backend
@@ -183,9 +214,14 @@ class FlashAttention(torch.autograd.Function):
         q, k, v, out, lse, *extras = ctx.saved_tensors
         if dout is None and dlse is None:
             return None, None, None, None, None, None
-        g, o = (torch.zeros_like(out) if dout is None else unit_stride(dout)), out
-        if dlse is not None:
-            g, o = shift_rows(g, o, dlse)
-        saved = Saved(q, k, v, Rows(o, lse, tuple(extras)))
-        dq, dk, dv = ctx.backend.backward(g, saved, ctx.scale, ctx.causal)
+        width, dh = ctx.backend.width(q), q.size(3)
+        g = torch.zeros_like(out) if dout is None else dout
+        if dlse is None:
+            g, o = widened(g, width), widened(out, width)
+        elif width > dh:
+            g, o = spare_column(g, out, dlse, width)
+        else:
+            g, o = shift_rows(unit_stride(g), out, dlse)
+        saved = Saved(*(widened(t, width) for t in (q, k, v)), Rows(o, lse, tuple(extras)))
+        dq, dk, dv = (t.narrow(-1, 0, dh) for t in ctx.backend.backward(g, saved, ctx.scale, ctx.causal))
         return dq, dk, (None if dout is None else dv), None, None, None  # lse does not depend on v

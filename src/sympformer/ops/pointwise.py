@@ -19,8 +19,12 @@ SMALL = 0.05
 
 
 def plus(u: Tensor, b: Scalar, v: Tensor) -> Tensor:
-    """u + b v, in one kernel where b is a plain number."""
-    return u + b * v if isinstance(b, Tensor) else torch.add(u, v, alpha=b)
+    """u + b v, in one kernel."""
+    if not isinstance(b, Tensor):
+        return torch.add(u, v, alpha=b)
+    if not torch.is_grad_enabled() or not u.dtype == b.dtype == v.dtype:
+        return u + b * v
+    return _Plus.apply(u, b, v)
 
 
 def norm_of_sum(a: Scalar, u: Tensor, b: Scalar, v: Tensor, gain: Tensor) -> Tensor:
@@ -34,7 +38,7 @@ def norm_of_sum(a: Scalar, u: Tensor, b: Scalar, v: Tensor, gain: Tensor) -> Ten
 
 def norm_of_sum_naive(a: Scalar, u: Tensor, b: Scalar, v: Tensor, gain: Tensor) -> Tensor:
     """The slow twin of `norm_of_sum`."""
-    return F.layer_norm(plus(a * u, b, v), u.shape[-1:], gain, eps=EPS)
+    return F.layer_norm(a * u + b * v, u.shape[-1:], gain, eps=EPS)
 
 
 def own_euler_step(
@@ -86,8 +90,8 @@ def own_euler_step_naive(
     inverse = torch.exp(-log_z)
     velocity = inverse * _heads(By, mean)
     force = (inverse * kinetic / 2 + torch.exp(log_z)) * mean
-    y_next = plus(zeta_1 * y, zeta_2, force.reshape(y.shape))
-    return plus(x, h_x, velocity.reshape(x.shape)), F.layer_norm(y_next, y.shape[-1:], gain, eps=EPS)
+    y_next = zeta_1 * y + zeta_2 * force.reshape(y.shape)
+    return x + h_x * velocity.reshape(x.shape), F.layer_norm(y_next, y.shape[-1:], gain, eps=EPS)
 
 
 def _own_euler_step_of_numbers(
@@ -139,6 +143,22 @@ def _norm_backward(
         g.contiguous(), total, total.shape[-1:], mean, rstd, gain, None, [True, gain_learns, False]
     )
     return d_total, d_gain if gain_learns else None
+
+
+class _Plus(torch.autograd.Function):
+    """(u, b, v) -> u + b v with a 0-dimensional b; neither b v nor its gradient is made before it is summed."""
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, b: Tensor, v: Tensor) -> Tensor:
+        ctx.save_for_backward(b, v)
+        return torch.addcmul(u, b, v)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        b, v = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        return g, _dot(g, v) if needs[1] else None, b * g if needs[2] else None
 
 
 class _NormOfSum(torch.autograd.Function):

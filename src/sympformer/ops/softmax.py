@@ -8,11 +8,10 @@ The softmax oracle of the flow needs both: z_i = exp(lse_i - log n_i), and `out`
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from sympformer.errors import InputError
-from sympformer.ops.flash import HALF, FlashAttention, backend_for, unit_stride
+from sympformer.ops.flash import HALF, FlashAttention, backend_for, forward_rows
 
 
 def _shapes(q: Tensor, k: Tensor, v: Tensor) -> str:
@@ -73,7 +72,7 @@ def attention_lse(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
     """`attention_lse` of checked inputs. A token at a time every call counts, so none is made that changes nothing."""
-    dtype, dh = q.dtype, q.size(3)
+    dtype = q.dtype
     if k.dtype != dtype or v.dtype != dtype:
         k, v = k.to(dtype), v.to(dtype)
     backend = backend_for(q)
@@ -81,14 +80,10 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> t
         return attention_lse_naive(q, k, v, scale=scale, causal=causal)
     if dtype in HALF and not backend.half:
         q, k, v = q.float(), k.float(), v.float()
-    if missing := -dh % backend.multiple:  # zeros change no score, and their outputs are dropped
-        q, k, v = (F.pad(t, (0, missing)) for t in (q, k, v))
     if torch.is_grad_enabled():
         out, lse = FlashAttention.apply(q, k, v, float(scale), causal, backend)
     else:  # a token at a time, the autograd wrapper would cost as much as the kernel
-        out, lse, _ = backend.forward(unit_stride(q), unit_stride(k), unit_stride(v), float(scale), causal)
-    if missing:
-        out = out[..., :dh]
+        out, lse, _ = forward_rows(q, k, v, float(scale), causal, backend)
     return out if out.dtype == dtype else out.to(dtype), lse
 
 
