@@ -36,11 +36,12 @@ def test_rows_know_their_bounds() -> None:
     assert (Row("s", "w", 1.0, 2.0).wanted, Row("s", "w", 1.0).wanted) == ("<= 2.00", "")
 
 
-def test_the_plain_block_is_our_baseline() -> None:
-    """Same weights, same loss: the ruler measures the same thing."""
+@pytest.mark.parametrize("width", [0, 16])
+def test_the_plain_block_is_our_baseline(width: int) -> None:
+    """Same weights, same loss: the ruler measures the same thing, also with widened heads."""
     cfg = variant("softmax-baseline", vocab_size=40, **TINY)  # type: ignore[arg-type]
     ours: Any = build_model(cfg, seed=0)
-    plain: Any = PlainGPT(cfg)
+    plain: Any = PlainGPT(cfg, width)
     with torch.no_grad():
         pairs = [(plain.wte, ours.tokens), (plain.wpe, ours.positions), (plain.ln_f, ours.norm)]
         for theirs, block in zip(plain.blocks, ours.blocks, strict=True):
@@ -71,7 +72,7 @@ def test_the_command_writes_figures_and_machine(
     assert content["machine"]["torch"] == torch.__version__
     figures = {row["what"]: row for row in content["figures"]}
     assert figures["softmax-exp-euler: peak of a step at T 4,096 / GPT baseline"]["value"] == 1.1
-    assert sum(row["suite"] == "step" for row in content["figures"]) == 7
+    assert sum(row["suite"] == "step" for row in content["figures"]) == 8
     assert "step / GPT baseline" in capsys.readouterr().out
 
 
