@@ -1,9 +1,12 @@
 """The commands `sympformer train` and `sympformer sample`."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sympformer.errors import InputError
 from sympformer.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from sympformer.training.loop import TrainResult
 
 Which = Literal["best", "last"]
 
@@ -18,15 +21,21 @@ def train(resume: bool = False, **options: Any) -> int:
     from sympformer.training.loop import run_training
 
     result = run_training(config, resume)
+    if result.rank == 0:
+        _say(result)
+    return 0 if result.stopped_by is None else 128 + result.stopped_by
+
+
+def _say(result: "TrainResult") -> None:
+    """How a run ended, and what to do next."""
     if result.stopped_by is not None:
         print(f"continue with: sympformer train --resume true --out {result.folder}")
-        return 128 + result.stopped_by
+        return
     if result.validation_loss is not None and result.best_loss is not None:
         print(f"validation loss {result.validation_loss:.4f} nats per token, best {result.best_loss:.4f}")
     if result.sample is not None:
         print(f"\n{result.sample}\n")
     print(f"the model is in {result.folder}; more text: sympformer sample {result.folder} --prompt 'One day'")
-    return 0
 
 
 def sample(

@@ -40,6 +40,7 @@ class TrainResult:
     best_loss: float | None
     sample: str | None
     stopped_by: int | None = None
+    rank: int = 0  # of the process among several; the first one speaks for all
 
 
 def run_training(config: TrainConfig, resume: bool = False, bar: bool | None = None) -> TrainResult:
@@ -125,6 +126,7 @@ def _train(
             trainer.progress.best_loss,
             trainer.last_sample,
             stopped_by,
+            fabric.global_rank,
         )
     except (OSError, InputError) as error:
         if not _is_full(error):
