@@ -160,8 +160,8 @@ def _quadrature(t: Tensor, h: Tensor, r: Tensor, m: Tensor) -> tuple[Tensor, Ten
 class _LogLinearWeight(torch.autograd.Function):
     """`log_linear_weight` with its gradient written out: autograd would replay some eighty tiny operations a layer.
 
-        dw/dh = 1 - alpha(T) w       dw/dt = dw/dh - sigma       (w solves that equation from w = 0 on)
-        dw/dr = integral log(1 - u/T) f du = -integral q f du       dw/dm = -integral u f du
+    dw/dh = 1 - alpha(T) w       dw/dt = dw/dh - sigma       (w solves that equation from w = 0 on)
+    dw/dr = integral log(1 - u/T) f du = -integral q f du       dw/dm = -integral u f du
     """
 
     @staticmethod
