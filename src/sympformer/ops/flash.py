@@ -222,6 +222,7 @@ class FlashAttention(torch.autograd.Function):
             g, o = spare_column(g, out, dlse, width)
         else:
             g, o = shift_rows(unit_stride(g), out, dlse)
-        saved = Saved(*(widened(t, width) for t in (q, k, v)), Rows(o, lse, tuple(extras)))
+        q, k, v = (widened(t, width) for t in (q, k, v))
+        saved = Saved(q, k, v, Rows(o, lse, tuple(extras)))
         dq, dk, dv = (t.narrow(-1, 0, dh) for t in ctx.backend.backward(g, saved, ctx.scale, ctx.causal))
         return dq, dk, (None if dout is None else dv), None, None, None  # lse does not depend on v
