@@ -211,7 +211,8 @@ def _depth_axis(axis: "Axes", label: str, values: list[float]) -> None:
     axis.set_title(label, fontsize=NORMAL, color=INK, loc="left")
     if min(values) > 0 and max(values) > 8 * min(values):
         axis.set_yscale("log")
-        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        few_decades = max(values) < 1000 * min(values)
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few_decades else (1,)))
         axis.yaxis.set_minor_locator(NullLocator())
         axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
