@@ -8,7 +8,7 @@ import torch
 from scipy.integrate import quad
 
 from sympformer import flows
-from sympformer.flows.damping import log_linear_weight
+from sympformer.flows.damping import _gauss_legendre, log_linear_weight
 from tests.flows.cases import DAMPINGS, SYSTEMS, D, randn, relative_error
 
 SCHEDULES = {
@@ -91,6 +91,15 @@ def test_gradient_of_the_weight_is_the_quadratures(r: float, m: float, t: float,
     g = torch.tensor([1.0, -0.7], dtype=torch.float64)
     for got, want in zip(torch.autograd.grad(weight, inputs, g), torch.autograd.grad(naive, inputs, g), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-8, atol=1e-12)
+
+
+def test_what_is_kept_in_inference_mode_serves_gradients_later() -> None:
+    """A model may generate first and train afterwards: the quadrature's nodes are made once for both."""
+    _gauss_legendre.cache_clear()
+    with torch.inference_mode():
+        flows.LogLinear(3.0, 0.2).weight(1.0, 0.5)
+    inputs = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (1.0, 0.5, 3.0, 0.2)]
+    assert torch.autograd.gradcheck(log_linear_weight, inputs)
 
 
 def test_vectors_of_coefficients() -> None:

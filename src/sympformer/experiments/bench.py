@@ -198,13 +198,13 @@ def _continuation(model: LanguageModel, context: int, tokens: int) -> Prepared:
     """Draw `tokens` tokens after a cached context of `context` tokens; taking in the context is not timed."""
     idx = torch.randint(model.cfg.vocab_size, (1, context + tokens))
 
-    @torch.no_grad()
+    @torch.inference_mode()  # as in generate
     def prepare() -> Cache:
         cache = model.new_cache(1)
         model.hidden(idx[:, :context], cache)
         return cache
 
-    @torch.no_grad()
+    @torch.inference_mode()  # as in generate
     def run(cache: Cache) -> None:
         for place in range(context, context + tokens):
             model(idx[:, place : place + 1], cache=cache).logits.argmax(-1)
@@ -216,7 +216,7 @@ def _recomputation(model: LanguageModel, context: int, tokens: int, head_of_all:
     """Draw `tokens` tokens, each from a full pass over `context` tokens: plain calls of the model, or the body only."""
     idx = torch.randint(model.cfg.vocab_size, (1, context))
 
-    @torch.no_grad()
+    @torch.inference_mode()  # as in generate
     def run() -> None:
         for _ in range(tokens):
             hidden = model.hidden(idx)

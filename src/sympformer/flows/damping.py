@@ -182,6 +182,7 @@ class _LogLinearWeight(torch.autograd.Function):
 
 
 @lru_cache(maxsize=16)
+@torch.inference_mode(False)  # they are kept, and may be needed for gradients later
 def _gauss_legendre(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Nodes and weights on [0, 1]: eigenvalues of the Jacobi matrix (Golub and Welsch)."""
     k = torch.arange(1, NODES, dtype=torch.float64)

@@ -185,9 +185,9 @@ def unit_stride(t: Tensor) -> Tensor:
 def forward_rows(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, backend: Backend) -> Rows:
     """The forward kernel, at the head size it likes."""
     width, dh = backend.width(q), q.size(3)
-    rows = backend.forward(widened(q, width), widened(k, width), widened(v, width), scale, causal)
     if width == dh:
-        return rows
+        return backend.forward(unit_stride(q), unit_stride(k), unit_stride(v), scale, causal)
+    rows = backend.forward(widened(q, width), widened(k, width), widened(v, width), scale, causal)
     # token by token, as the kernels write it: what comes next wants all heads of a token together
     out = rows.out.transpose(1, 2).narrow(-1, 0, dh).contiguous().transpose(1, 2)
     return rows._replace(out=out)
