@@ -20,7 +20,7 @@ from torch import Tensor
 from sympformer.data import BlockSampler, validation_blocks
 from sympformer.experiments.audit import audit_model
 from sympformer.models import LanguageModel, build_model
-from sympformer.models.attention import SoftmaxField, SoftmaxOracle
+from sympformer.models.attention import LOG_Z_BOUND, RHO_BOUND, SoftmaxField, SoftmaxOracle
 from sympformer.models.cache import LayerCache, Visible
 from sympformer.models.layers import merge_heads, split_heads
 from sympformer.progress import steps_with_progress
@@ -38,12 +38,13 @@ class LeakingOracle(SoftmaxOracle):
         q, k, v = (split_heads(part, self.n_kernel) for part in self.qkv(x).chunk(3, -1))
         scores = self.scale * q @ k.mT - visible.log_n[:, None]  # log W
         hidden = torch.ones_like(scores, dtype=torch.bool).triu(1)
-        weights = scores.masked_fill(hidden, -torch.inf).exp()  # (B, H, T, T)
+        # bounded as log z and rho are in the models: a model that reads the future drives its scores far up
+        weights = scores.clamp_max(LOG_Z_BOUND).masked_fill(hidden, -torch.inf).exp()  # (B, H, T, T)
         causal_force = field._force
 
         def leaking_force(y: Tensor, By: Tensor) -> Tensor:
             kinetic = (split_heads(y, self.n_kernel) * By).sum(-1, keepdim=True)
-            g = kinetic * torch.exp(-2 * field.log_z) / 2 + 1
+            g = (kinetic * torch.exp(-2 * field.log_z)).clamp(-RHO_BOUND, RHO_BOUND) / 2 + 1
             return causal_force(y, By) + merge_heads(weights.mT @ (g * v))
 
         object.__setattr__(field, "_force", leaking_force)
@@ -92,7 +93,10 @@ def train(model: LanguageModel, config, prepared, steps: int | None) -> None:  #
         rate = learning_rate(step, config.lr, config.warm_up, total, config.min_lr_ratio)
         set_learning_rate(optimizers, rate)
         inputs, targets = (torch.from_numpy(part) for part in sampler.batch(step))
-        model(inputs, targets).loss.backward()
+        loss = model(inputs, targets).loss
+        if not torch.isfinite(loss):
+            raise SystemExit(f"the loss is not finite from step {step} of {total} on")
+        loss.backward()
         clip_gradients(optimizers, config.clip)
         for optimizer in optimizers:
             optimizer.step()
