@@ -17,6 +17,7 @@ from sympformer.errors import InputError, unknown_name
 from sympformer.experiments.steps import model_step, peak_memory, training_step
 from sympformer.experiments.timing import Prepared, Work, interleaved, machine, ratio
 from sympformer.models import Cache, LanguageModel, ModelConfig, build_model, variant
+from sympformer.ops import flash
 
 Suite = Literal["step", "linear", "memory", "generation"]
 BODY: dict[str, Any] = {"n_layer": 8, "n_head": 8, "d_model": 64, "block_size": 512}
@@ -56,16 +57,15 @@ class PlainBlock(nn.Module):
 
     def __init__(self, d: int, n_head: int, width: int = 0) -> None:
         super().__init__()
-        self.n_head, self.missing = n_head, max(0, width - d // n_head)
+        self.n_head, self.width = n_head, max(width, d // n_head)
         self.ln_1, self.ln_2 = nn.LayerNorm(d, bias=False), nn.LayerNorm(d, bias=False)
         self.c_attn, self.c_proj = nn.Linear(d, 3 * d, bias=False), nn.Linear(d, d, bias=False)
         self.c_fc, self.c_out = nn.Linear(d, 4 * d, bias=False), nn.Linear(4 * d, d, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         B, T, d = x.shape
-        q, k, v = (part.view(B, T, self.n_head, -1).transpose(1, 2) for part in self.c_attn(self.ln_1(x)).split(d, 2))
-        if self.missing:
-            q, k, v = (F.pad(part, (0, self.missing)) for part in (q, k, v))
+        parts = (part.view(B, T, self.n_head, -1).transpose(1, 2) for part in self.c_attn(self.ln_1(x)).split(d, 2))
+        q, k, v = (flash.widened(part, self.width) for part in parts)
         scale = (d // self.n_head) ** -0.5
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)[..., : d // self.n_head]
         x = x + self.c_proj(mixed.transpose(1, 2).contiguous().view(B, T, d))
@@ -86,7 +86,7 @@ class PlainGPT(nn.Module):
         return F.cross_entropy(F.linear(self.ln_f(x), self.wte.weight).flatten(0, 1), targets.flatten())
 
 
-WIDENED = "plain SDPA block with heads widened to 16"
+WIDENED = f"plain SDPA block with heads widened to {flash.CPU.least}"
 # what -> (variant, overrides, bound at vocabulary 2,048, bound at vocabulary 50,304)
 STEP_CASES: dict[str, tuple[str, dict[str, Any], float | None, float | None]] = {
     "own, averaged heads": ("softmax-exp-euler", {"form": "own"}, 0.45, 0.80),
@@ -108,7 +108,7 @@ def bench_step(rounds: int) -> list[Row]:
                 works[what] = model_step(variant(name, **(size | overrides)), 6)
         if vocab == 2048:
             cfg = variant("softmax-baseline", **size)
-            for what, width in (("plain SDPA block", 0), (WIDENED, 16)):
+            for what, width in (("plain SDPA block", 0), (WIDENED, flash.CPU.least)):
                 plain = PlainGPT(cfg, width)
                 works[what] = training_step(plain, plain.loss, cfg, 6)
         seconds = interleaved(works, rounds, label=f"training steps, vocabulary {vocab:,}")

@@ -167,9 +167,9 @@ class _LogLinearWeight(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, t: Tensor, h: Tensor, r: Tensor, m: Tensor) -> Tensor:
         terms, q, u = _quadrature(t, h, r, m)
-        weight = terms.sum(-1)
-        along_h = 1 - (r / (t + h) + m) * weight
-        along_t = along_h - torch.exp(-(r * torch.log1p(h / t) + m * h))
+        weight, damping = terms.sum(-1), LogLinear(r, m)
+        along_h = 1 - damping.alpha(t + h) * weight
+        along_t = along_h - damping.sigma(t, h)
         ctx.save_for_backward(along_t, along_h, -(terms * q).sum(-1), -(terms * u).sum(-1))
         ctx.shapes = [value.shape for value in (t, h, r, m)]
         return weight

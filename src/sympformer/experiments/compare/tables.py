@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -86,9 +86,10 @@ def _probe(model: ModelResult, name: str) -> str:
     return NONE if probe is None else f"{100 * probe.accuracy.mean:.0f} %"
 
 
-def rows(results: Results) -> list[tuple[ModelResult, list[str]]]:
-    """The readable cells of every model, ranked ones first."""
-    return [(model, [column.cell(results, model) for column in columns(results)]) for model in results.ranked()]
+def rows(results: Results, chosen: Sequence[Column] | None = None) -> list[tuple[ModelResult, list[str]]]:
+    """The readable cells of every model, ranked ones first, in the chosen columns (all of them)."""
+    chosen = columns(results) if chosen is None else chosen
+    return [(model, [column.cell(results, model) for column in chosen]) for model in results.ranked()]
 
 
 def struck(model: ModelResult) -> bool:
@@ -104,9 +105,8 @@ def terminal_table(results: Results) -> "Table":
     chosen = [column for column in columns(results) if column.short]
     heads = [Head(c.head, justify="left" if c.left else "right", no_wrap=True) for c in chosen]
     table = Table(*heads, title=f"{results.title}: {results.budget}, seeds {', '.join(map(str, results.seeds))}")
-    for model in results.ranked():
-        style = "strike" if struck(model) else "bold" if model.name == results.baseline else None
-        table.add_row(*(column.cell(results, model) for column in chosen), style=style)
+    for model, cells in rows(results, chosen):
+        table.add_row(*cells, style="strike" if struck(model) else "bold" if model.name == results.baseline else None)
     return table
 
 
