@@ -12,13 +12,13 @@ import sympformer
 ROOT = Path(sympformer.__file__).parent
 
 # storey -> storeys it may import from (its own always); files at the root other than these are named like storeys
-LEAVES = {"errors", "fields", "lazy", "progress", "staging"}
+LEAVES = {"atomic", "config_checks", "errors", "lazy", "progress"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "fields": {"errors"},
+    "config_checks": {"errors"},
     "lazy": set(),
     "progress": set(),
-    "staging": {"errors"},
+    "atomic": {"errors"},
     "flows": LEAVES,
     "ops": LEAVES,
     "models": LEAVES | {"flows", "ops"},

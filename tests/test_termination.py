@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sympformer import cli
-from sympformer.staging import staged_files, staged_folder, write_file, write_synced
+from sympformer.atomic import staged_files, staged_folder, write_file, write_synced
 
 ME = f"{__name__}:"
 
@@ -38,7 +38,7 @@ def file_command(out: Path) -> None:
         original(work, path)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sympformer.staging.os.replace", told)
+        patch.setattr("sympformer.atomic.os.replace", told)
         write_file(out / "half.txt", "half")
 
 

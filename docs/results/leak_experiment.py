@@ -25,8 +25,7 @@ from sympformer.models.cache import LayerCache, Visible
 from sympformer.models.layers import merge_heads, split_heads
 from sympformer.progress import steps_with_progress
 from sympformer.training import evaluate_model, learning_rate, load_config, make_optimizers
-from sympformer.training.corpus import open_data
-from sympformer.training.model_choice import choose_model
+from sympformer.training.choices import choose_model, open_data
 from sympformer.training.optimizer import clip_gradients, set_learning_rate
 
 

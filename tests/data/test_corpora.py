@@ -112,7 +112,7 @@ def test_long_text_is_cut_at_a_line_end(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_text_split_over_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sympformer.data.corpora.reading.CHUNK", 7)
+    monkeypatch.setattr("sympformer.data.corpora.text_stream.CHUNK", 7)
     path = write(tmp_path / "a.txt", as_txt(TEXTS).replace(b"\n", b"\r\n"))
     assert read(path, separator="<|endoftext|>") == {"train": TEXTS}
 

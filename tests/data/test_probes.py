@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sympformer.data.probes import KINDS, VERSION, Probe, probe_set
+from sympformer.data.probes.lexicon import BOYS, GIRLS
 from sympformer.data.probes.probe import Draw, Group, collect, cut
-from sympformer.data.probes.words import BOYS, GIRLS
 from sympformer.data.storybook import stories
 from sympformer.errors import InputError
 from tests.data.places import TINYSTORIES, needs_tinystories

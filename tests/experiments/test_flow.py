@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from sympformer import flows
+from sympformer.atomic import staged_files
 from sympformer.errors import InputError
 from sympformer.experiments.flow import best_step, calls_to_target, flow, race, start_of
 from sympformer.experiments.flow_race import run
 from sympformer.experiments.flow_systems import make_damping, make_system
-from sympformer.staging import staged_files
 
 SMALL: dict[str, Any] = {"dim": 2, "particles": 6, "condition": 5.0, "max_calls": 40}
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from sympformer.cli import main
-from sympformer.training import loop
-from sympformer.training.loop import TrainResult
+from sympformer.training import launch
+from sympformer.training.launch import TrainResult
 
 
 @pytest.mark.parametrize(("stopped_by", "code", "words"), [(None, 0, "the model is in"), (15, 143, "continue with")])
@@ -20,7 +20,7 @@ def test_the_first_process_speaks_for_all(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     result = TrainResult(Path("runs/mine"), 7, 7, 2.5, 2.4, "One day", stopped_by, rank)
-    monkeypatch.setattr(loop, "run_training", lambda config, resume: result)
+    monkeypatch.setattr(launch, "run_training", lambda config, resume: result)
     assert main(["train"]) == code
     said = capsys.readouterr().out
     assert (words in said and "runs/mine" in said) if rank == 0 else said == ""

@@ -9,8 +9,8 @@ from sympformer import cli
 from sympformer.errors import InputError
 from sympformer.models import VARIANTS
 from sympformer.training import DataConfig, TrainConfig, load_config
+from sympformer.training.choices import choose_model
 from sympformer.training.engine import pick_device
-from sympformer.training.model_choice import choose_model
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 # configs/compare holds the recipes of another command

@@ -17,7 +17,7 @@ from sympformer.errors import DivergenceError, InputError
 from sympformer.training import TrainConfig, load_run, run_training
 from sympformer.training import trainer as trainer_module
 from sympformer.training.checkpoint import CheckpointFolder
-from sympformer.training.loop import stored_config
+from sympformer.training.launch import stored_config
 from sympformer.training.metrics import TIMED, read_metrics
 from sympformer.training.trainer import Trainer
 from tests.training.conftest import ConfigMaker

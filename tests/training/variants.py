@@ -8,10 +8,9 @@ import torch
 from sympformer.models import VARIANTS, build_model
 from sympformer.training import load_config
 from sympformer.training import run as runs
-from sympformer.training.corpus import open_data
+from sympformer.training.choices import choose_model, open_data
 from sympformer.training.engine import make_fabric, part
-from sympformer.training.loop import _train
-from sympformer.training.model_choice import choose_model
+from sympformer.training.launch import _train
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

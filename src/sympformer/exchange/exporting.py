@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sympformer.atomic import staged_folder
 from sympformer.errors import InputError
 from sympformer.exchange.bundle import bundle
 from sympformer.exchange.card import CARD, Subject, card
 from sympformer.exchange.record import RECORD, Record, record_of
 from sympformer.exchange.tokenizers import save_fast_tokenizer
-from sympformer.staging import staged_folder
 from sympformer.training.run import TrainedRun, load_run
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sympformer import __version__
+from sympformer.atomic import staged_folder
 from sympformer.errors import InputError
 from sympformer.exchange.exporting import CONFIG, WEIGHTS, check_new
 from sympformer.exchange.record import Record, read_record
 from sympformer.exchange.tokenizers import read_tokenizer
 from sympformer.models import LanguageModel
-from sympformer.staging import staged_folder
 from sympformer.training import run as runs
 from sympformer.training.checkpoint import CheckpointFolder, Progress, model_tensors
 from sympformer.training.config import DataConfig, TrainConfig

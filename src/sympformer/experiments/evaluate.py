@@ -131,7 +131,7 @@ def _open_hugging_face(text: str, trust_remote_code: bool) -> Subject:
 def open_text(subject: Subject, data: str | None, split: str) -> "Prepared | None":
     """The tokens to score: those asked for, else the run's own. Their ids must mean the same to the model."""
     from sympformer.data import load_prepared
-    from sympformer.training.corpus import open_data
+    from sympformer.training.choices import open_data
 
     if data is not None:
         prepared = load_prepared(data)

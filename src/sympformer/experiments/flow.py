@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from sympformer.atomic import staged_files
 from sympformer.errors import InputError, unknown_name
 from sympformer.experiments import flow_table as table
 from sympformer.experiments.flow_plots import Colour
@@ -21,7 +22,6 @@ from sympformer.experiments.flow_race import STEPS, Race, Run, best_step, calls_
 from sympformer.experiments.flow_systems import TITLES, DampingName, Form, SystemName, make_damping, make_system
 from sympformer.flows import INTEGRATORS, LogLinear, System
 from sympformer.progress import steps_with_progress
-from sympformer.staging import staged_files
 
 __all__ = ["Race", "Run", "best_step", "calls_to_target", "flow", "race", "start_of"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from sympformer.config_checks import check_names, check_types
 from sympformer.errors import InputError
-from sympformer.fields import check_names, check_types
 
 Architecture = Literal["sympformer", "yuriiformer", "gpt"]
 Attention = Literal["softmax", "linear"]

@@ -17,14 +17,14 @@ _LAZY: dict[str, str] = {
     "DataConfig": "sympformer.training.config",
     "Evaluation": "sympformer.training.evaluate",
     "TrainConfig": "sympformer.training.config",
-    "TrainResult": "sympformer.training.loop",
+    "TrainResult": "sympformer.training.launch",
     "TrainedRun": "sympformer.training.run",
     "evaluate_model": "sympformer.training.evaluate",
-    "learning_rate": "sympformer.training.schedule",
+    "learning_rate": "sympformer.training.optimizer",
     "load_config": "sympformer.training.config",
     "load_run": "sympformer.training.run",
     "make_optimizers": "sympformer.training.optimizer",
-    "run_training": "sympformer.training.loop",
+    "run_training": "sympformer.training.launch",
 }
 
 __all__ = sorted(_LAZY)

@@ -20,9 +20,9 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from sympformer.atomic import remove_partial, staged_folder, write_synced
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel
-from sympformer.staging import remove_partial, staged_folder, write_synced
 
 MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
 NAME = re.compile(r"(step|best)-(\d{8,})")

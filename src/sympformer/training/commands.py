@@ -6,7 +6,7 @@ from sympformer.errors import InputError
 from sympformer.training.config import TrainConfig
 
 if TYPE_CHECKING:
-    from sympformer.training.loop import TrainResult
+    from sympformer.training.launch import TrainResult
 
 Which = Literal["best", "last"]
 
@@ -18,7 +18,7 @@ def train(resume: bool = False, **options: Any) -> int:
         resume: Continue the run in `out` from its newest good checkpoint, with its own config.
     """
     config = TrainConfig(**options)
-    from sympformer.training.loop import run_training
+    from sympformer.training.launch import run_training
 
     result = run_training(config, resume)
     if result.rank == 0:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from sympformer.config_checks import check_names, check_types
 from sympformer.errors import InputError
-from sympformer.fields import check_names, check_types
 
 Precision = Literal["float32", "bfloat16", "float16"]
 OptimizerName = Literal["adamw", "muon"]

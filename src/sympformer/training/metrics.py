@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
-from sympformer.staging import write_file
+from sympformer.atomic import write_file
 
 JSONL, CSV = "metrics.jsonl", "metrics.csv"
 COLUMNS = (

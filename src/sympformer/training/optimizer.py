@@ -1,4 +1,4 @@
-"""Optimizer groups: matrices and embeddings decay, gains do not, learned scalars go their own way.
+"""The learning rate of a step, and optimizer groups: what decays, what is clipped, what learns faster.
 
 | group | decayed | clipped | learning rate |
 |---|---|---|---|
@@ -8,6 +8,7 @@
 | scalar | no | no | lr x scalar_lr_factor |
 """
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -41,6 +42,18 @@ def _group(name: str, parameters: list[nn.Parameter], config: TrainConfig) -> di
         "factor": config.scalar_lr_factor if name == "scalar" else 1.0,
         "weight_decay": config.weight_decay if name in DECAYED else 0.0,
     }
+
+
+def learning_rate(step: int, peak: float, warm_up: int, total: int, min_ratio: float) -> float:
+    """The rate of step 0 .. total-1, a pure function of the step: linear warm-up, then a cosine.
+
+    step < warm_up:  peak (step + 1) / (warm_up + 1)
+    then:            peak (r + (1 - r) (1 + cos(pi s)) / 2),  s from 0 to 1 at the last step,  r = min_ratio
+    """
+    if step < warm_up:
+        return peak * (step + 1) / (warm_up + 1)
+    s = min(1.0, (step - warm_up) / max(1, total - 1 - warm_up))
+    return peak * (min_ratio + (1 - min_ratio) * (1 + math.cos(math.pi * s)) / 2)
 
 
 def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], lr: float) -> None:

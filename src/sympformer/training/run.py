@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from sympformer import __version__
+from sympformer.atomic import staged_folder, write_file
 from sympformer.data import Prepared, Tokenizer, load_tokenizer
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel, ModelConfig, build_model
-from sympformer.staging import staged_folder, write_file
 from sympformer.training.checkpoint import Checkpoint, CheckpointFolder, Say, load_model_tensors
 from sympformer.training.config import TrainConfig, load_config
 

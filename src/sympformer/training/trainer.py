@@ -26,10 +26,9 @@ from sympformer.training.config import TrainConfig
 from sympformer.training.engine import LossOf, all_sums
 from sympformer.training.evaluate import Evaluation, evaluate_sums, momentum_norms, summary
 from sympformer.training.metrics import layer_columns
-from sympformer.training.optimizer import clip_gradients, make_optimizers, set_learning_rate
+from sympformer.training.optimizer import clip_gradients, learning_rate, make_optimizers, set_learning_rate
 from sympformer.training.reporter import Reporter
 from sympformer.training.run_files import RunFiles
-from sympformer.training.schedule import learning_rate
 from sympformer.training.signals import ECHO_SECONDS, SharedStop, StopSignal
 from sympformer.training.window import Window
 

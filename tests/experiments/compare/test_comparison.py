@@ -102,8 +102,8 @@ def test_test_loss_is_that_of_the_test_split(finished: Path, capsys: pytest.Capt
 
 def test_models_of_a_seed_see_the_same_batches(finished: Path) -> None:
     from sympformer.data import BlockSampler
+    from sympformer.training.choices import open_data
     from sympformer.training.config import load_config
-    from sympformer.training.corpus import open_data
 
     starts = []
     for name in ("gpt", "exp", "linear"):

@@ -11,7 +11,7 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import IO, Any
 
-from sympformer.data.corpora.reading import CHUNK, chunks, lines, open_bytes
+from sympformer.data.corpora.text_stream import CHUNK, chunks, lines, open_bytes
 from sympformer.errors import InputError
 
 END_OF_TEXT = "<|endoftext|>"

@@ -6,8 +6,8 @@ number stands between, so that the nearest noun misleads: "The dogs near the tre
 
 from functools import partial
 
+from sympformer.data.probes.lexicon import BEINGS, LANDMARKS, NEAR
 from sympformer.data.probes.probe import Draw, Group, Probe, collect
-from sympformer.data.probes.words import BEINGS, LANDMARKS, NEAR
 
 SINGULAR, PLURAL = 0, 1
 GROUPS = 40  # of each form, two probes in each

@@ -4,8 +4,8 @@ recall: the story names the right word only; the three others would fit as well.
 binding: the story names all four, each with its owner; one owner is asked for.
 """
 
+from sympformer.data.probes.lexicon import BOYS, CHILDREN, COLORS, FOODS, GIRLS, PETS, PLACES, SPOTS, THINGS
 from sympformer.data.probes.probe import Draw, Group, Probe, collect, cut
-from sympformer.data.probes.words import BOYS, CHILDREN, COLORS, FOODS, GIRLS, PETS, PLACES, SPOTS, THINGS
 
 WORDS = 4  # in a group, each right in one probe of it
 GROUPS = 30  # of each form

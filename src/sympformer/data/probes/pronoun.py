@@ -5,8 +5,8 @@ resolve: "Tom gave Lily a cup. She smiled at ...": the pronoun says who acts, th
 who: two children of one gender, one gives and one gets; who has it now, or who had it before; two choices.
 """
 
+from sympformer.data.probes.lexicon import BOYS, GIRLS, PLACES, THINGS
 from sympformer.data.probes.probe import Draw, Group, Probe, collect, cut
-from sympformer.data.probes.words import BOYS, GIRLS, PLACES, THINGS
 
 # {who} acts, the end says so again with a pronoun; nothing in between tells one from many
 GENDER = (

@@ -46,8 +46,8 @@ def _write(file: str, target: "Target", report: "AuditReport") -> None:
     from json import dumps
     from pathlib import Path
 
+    from sympformer.atomic import write_file
     from sympformer.errors import InputError
-    from sympformer.staging import write_file
 
     try:
         write_file(Path(file), dumps({"target": target.name, "kind": target.kind, **report.to_dict()}, indent=2) + "\n")

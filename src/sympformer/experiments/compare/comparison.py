@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from sympformer.atomic import write_file
 from sympformer.data import Prepared
 from sympformer.errors import InputError
 from sympformer.experiments.compare.assemble import Entry, ScoredRun, describe_data, make_results
@@ -23,10 +24,8 @@ from sympformer.experiments.compare.score import kept_score, score_run
 from sympformer.experiments.compare.speed import memory_mb, tokens_per_second
 from sympformer.experiments.compare.workers import Board, Workers
 from sympformer.models import ModelConfig
-from sympformer.staging import write_file
+from sympformer.training.choices import choose_model, open_data
 from sympformer.training.config import read_yaml
-from sympformer.training.corpus import open_data
-from sympformer.training.model_choice import choose_model
 
 CONFIG, COSTS = "compare.yaml", "costs.json"
 LABELS = {CHOOSE: "choosing rates", FINAL: "training"}

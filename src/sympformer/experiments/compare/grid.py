@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sympformer.atomic import write_file
 from sympformer.errors import DivergenceError, InputError
 from sympformer.experiments.compare.plan import Cell
 from sympformer.experiments.compare.workers import Board, Workers
-from sympformer.staging import write_file
 from sympformer.training.config import load_config
 from sympformer.training.metrics import read_metrics
 from sympformer.training.run import CONFIG

@@ -18,8 +18,8 @@ from sympformer.experiments.compare.plot_style import (
     tidy,
 )
 from sympformer.experiments.compare.results import ModelResult, Results
+from sympformer.training.choices import choose_model
 from sympformer.training.config import TrainConfig
-from sympformer.training.model_choice import choose_model
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from sympformer.atomic import staged_files
 from sympformer.experiments.compare.plots import write_plots
 from sympformer.experiments.compare.results import FILE, Results
 from sympformer.experiments.compare.tables import csv_table, latex_table, markdown_table, terminal_table
 from sympformer.experiments.report import write_report
-from sympformer.staging import staged_files
 
 REPORT = "report.html"
 

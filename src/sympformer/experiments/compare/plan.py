@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sympformer.config_checks import check_types
 from sympformer.errors import InputError, unknown_name
-from sympformer.fields import check_types
 from sympformer.training import TrainConfig
-from sympformer.training.model_choice import choose_model
+from sympformer.training.choices import choose_model
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 CHOOSE, FINAL = "choose", "final"

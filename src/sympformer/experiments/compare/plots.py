@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sympformer.atomic import staged_files
 from sympformer.experiments.compare.loss_plots import X_LABELS, Against, drawn_curves, loss_curves
 from sympformer.experiments.compare.plot_style import (
     INK,
@@ -32,7 +33,6 @@ from sympformer.experiments.compare.plot_style import (
 )
 from sympformer.experiments.compare.results import ModelResult, Results
 from sympformer.progress import steps_with_progress
-from sympformer.staging import staged_files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

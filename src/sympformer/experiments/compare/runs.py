@@ -12,7 +12,7 @@ from sympformer.experiments.compare.assemble import METRICS, Entry, ScoredRun, d
 from sympformer.experiments.compare.results import Results
 from sympformer.experiments.compare.score import score_run
 from sympformer.progress import steps_with_progress
-from sympformer.training.corpus import open_data
+from sympformer.training.choices import open_data
 from sympformer.training.metrics import read_metrics
 from sympformer.training.run import TrainedRun, load_run
 

@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from sympformer.atomic import write_file
 from sympformer.data import Prepared, validation_blocks
 from sympformer.errors import InputError
 from sympformer.experiments.audit import audit_model
 from sympformer.experiments.probes import score_probes
 from sympformer.experiments.targets import logits_of
-from sympformer.staging import write_file
 from sympformer.training import TrainConfig, load_run
-from sympformer.training.corpus import open_data
+from sympformer.training.choices import open_data
 from sympformer.training.evaluate import evaluate_model
 
 FILE = "score.json"

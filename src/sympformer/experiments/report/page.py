@@ -4,13 +4,13 @@ from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
+from sympformer.atomic import write_file
 from sympformer.errors import InputError
 from sympformer.experiments.compare.results import Results
 from sympformer.experiments.report import sections
 from sympformer.experiments.report.markup import Html, joined, tag
 from sympformer.experiments.report.ranking_table import ranking_table
 from sympformer.experiments.report.words import compared, verdict
-from sympformer.staging import write_file
 
 # The browser itself refuses to load anything, whatever the page should come to hold.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"

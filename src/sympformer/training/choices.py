@@ -1,16 +1,50 @@
-"""The prepared tokens of a run: found, or prepared on first use and kept."""
+"""What a config asks for: the prepared tokens (found, or prepared on first use and kept) and the model."""
 
 import hashlib
 import json
 import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from sympformer.data import Prepared, load_prepared, prepare
+from sympformer.data import Prepared, Tokenizer, load_prepared, prepare
 from sympformer.data.preparation import default_folder
 from sympformer.data.prepared import SHEET
 from sympformer.errors import InputError
-from sympformer.training.config import DataConfig
+from sympformer.models import ModelConfig, variant
+from sympformer.training.config import DEFAULT_VARIANT, DataConfig
+
+
+def choose_model(options: dict[str, Any], tokenizer: Tokenizer | None = None) -> ModelConfig:
+    """The ModelConfig that options name: variant, preset and overrides, or `architecture` and plain fields.
+
+    With a tokenizer the vocabulary is its own, padded, unless the options give a larger one.
+    """
+    options = dict(options)
+    if tokenizer is not None:
+        options["vocab_size"] = _vocabulary(options.get("vocab_size"), tokenizer)
+    if "architecture" not in options:
+        name, preset = options.pop("variant", DEFAULT_VARIANT), options.pop("preset", "tuned")
+        cfg = variant(name, preset, **options)
+    elif "variant" in options or "preset" in options:
+        raise InputError(
+            "model takes a 'variant' with its 'preset', or an 'architecture' with all its options, not both"
+        )
+    else:
+        cfg = ModelConfig.from_dict(options)
+    if not cfg.causal:
+        raise InputError("model.causal = False sees the next token it should predict; train with causal = True")
+    return cfg
+
+
+def _vocabulary(asked: object, tokenizer: Tokenizer) -> object:
+    if asked is None:
+        return tokenizer.padded_vocab_size
+    if isinstance(asked, int) and asked < tokenizer.vocab_size:
+        raise InputError(
+            f"model.vocab_size is {asked}, but the tokenizer {tokenizer.name} has {tokenizer.vocab_size} ids"
+        )
+    return asked
 
 
 def open_data(config: DataConfig, seed: int = 0) -> Prepared:

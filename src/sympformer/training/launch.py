@@ -15,10 +15,9 @@ from sympformer.errors import InputError
 from sympformer.models import LanguageModel, ModelConfig, build_model
 from sympformer.training import run as runs
 from sympformer.training.checkpoint import CheckpointFolder, load_model_tensors
+from sympformer.training.choices import choose_model, open_data
 from sympformer.training.config import FREE_TO_CHANGE, TrainConfig, load_config
-from sympformer.training.corpus import open_data
 from sympformer.training.engine import make_fabric, part, pick_device
-from sympformer.training.model_choice import choose_model
 from sympformer.training.reporter import Reporter
 from sympformer.training.run_files import require_tensorboard
 from sympformer.training.trainer import Trainer
