@@ -136,9 +136,9 @@ class SympFormerModel(SympFormerPreTrainedModel):
         else:
             states = self._apart(ids, spans, collect)
         return BaseModelOutputWithPast(
-            last_hidden_state=states[-1],  # type: ignore[arg-type]
+            last_hidden_state=cast(Any, states[-1]),  # transformers' own hints change between versions
             past_key_values=cache,
-            hidden_states=tuple(states) if collect else None,  # type: ignore[arg-type]
+            hidden_states=cast(Any, tuple(states) if collect else None),
         )
 
     def _cache(self, given: object, use_cache: bool | None) -> SympFormerCache | None:
@@ -254,7 +254,7 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
             kept = logits_to_keep if logits_to_keep is not None else 0
             logits = self.lm_head(hidden[:, -kept:] if isinstance(kept, int) else hidden[:, kept])
         return CausalLMOutputWithPast(
-            loss=loss,  # type: ignore[arg-type]
+            loss=cast(Any, loss),
             logits=logits,
             past_key_values=outputs.past_key_values,
             hidden_states=outputs.hidden_states,
