@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sympformer import flows
-from sympformer.models.cache import Visible
+from sympformer.nn import View
 from tests.flows.cases import SYSTEMS, D, positive, randn, relative_error, symmetric
 from tests.flows.test_integrators import ORDER_DAMPINGS, SPAN, bessel_solution, order_problem, slope
 from tests.models.cases import make, tokens
@@ -202,11 +202,11 @@ def logits_by_hand(model: Any, idx: Tensor, reading: str) -> Tensor:
     d, T = model.cfg.d_model, idx.shape[1]
     x = model.tokens.weight[idx] + model.positions.weight[:T]
     y, v, t = torch.zeros_like(x), torch.zeros_like(x), model.cfg.t0
-    seen = Visible.make(True, 0, T, torch.device("cpu"), torch.float64)
+    seen = View.make(True, 0, T, torch.device("cpu"), torch.float64)
     for block in model.blocks:
         s = block.scalars.report()
         ahead = F.layer_norm(x + s["mu"] * y, (d,), block.norm_attention.weight)
-        velocity, force = block.oracle.at(ahead, seen).both(y)
+        velocity, force = block.oracle(ahead, seen).both(y)
         damping = flows.LogLinear(s["c_log"], s["c_lin"])
         y = damping.sigma(t, s["h_y"]) * y + damping.weight(t, s["h_y"]) * force
         y = F.layer_norm(y, (d,), block.bound_attention.weight)

@@ -20,7 +20,7 @@ SPAN = 1.0  # length of the paths on which orders are measured
 def test_the_tables_agree() -> None:
     assert set(INTEGRATORS) == set(flows.INTEGRATORS)
     for name, (order, calls) in INTEGRATORS.items():
-        assert flows.INTEGRATORS[name].oracle_calls == calls
+        assert flows.INTEGRATORS[name].evaluations == calls
         if order is not None:
             assert flows.INTEGRATORS[name].order == order
 

@@ -36,7 +36,7 @@ def test_presets_hold_the_papers_and_our_starts() -> None:
     assert (yurii.mu, yurii.beta, yurii.gamma, yurii.momentum_gain) == (0.9, 0.9, 1.0, 1.0)
     tuned = sf.variant("softmax-exp-euler")
     assert (tuned.h_x, tuned.h_y, tuned.mu, tuned.momentum_gain) == (0.05, 1.0, 0.001, 0.03)
-    assert (tuned.factor, tuned.beta, tuned.mlp_look_ahead) == (0.3, 0.3, 0.1)
+    assert (sf.variant("softmax-plain-euler").factor, tuned.beta, tuned.mlp_look_ahead) == (0.3, 0.3, 0.1)
     assert (tuned.form, tuned.value, tuned.mobility) == ("own", "free", "free")
     yurii = sf.variant("softmax-yuriiformer")
     assert (yurii.mu, yurii.beta, yurii.momentum_gain) == (0.1, 0.3, 0.03)
@@ -68,7 +68,7 @@ BAD_CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "derived free": ({"mobility": "derived"}, "needs value = 'tied'"),
     "linear form": ({"attention": "linear", "form": "paper"}, "belongs to softmax"),
     "linear symplectic": ({"attention": "linear", "integrator": "symplectic_euler"}, "second scan"),
-    "rk4": ({"integrator": "rk4"}, "unknown integrator 'rk4'"),
+    "rk4": ({"integrator": "rk4"}, "integrator = 'rk4' does not fit a layer"),
 }
 
 
@@ -92,3 +92,51 @@ def test_bad_names_and_files(tmp_path: Any) -> None:
         ModelConfig.from_text("[1, 2]")
     with pytest.raises(InputError, match="did you mean 'n_head'"):
         sf.variant("softmax-ab2").replace(n_heads=2)
+
+
+def test_an_option_without_effect_is_refused() -> None:
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("softmax-baseline", {"form": "paper"}, "form = 'paper' belongs to sympformer layers, not to gpt"),
+        ("softmax-baseline", {"heads": "multi"}, "belongs to sympformer layers"),
+        ("softmax-baseline", {"momentum_gain": 1.0}, "belongs to yuriiformer and sympformer layers"),
+        ("softmax-baseline", {"start_momentum": "embedded"}, "belongs to yuriiformer and sympformer"),
+        ("softmax-yuriiformer", {"h_x": 0.5}, "belongs to gpt and sympformer layers, not to yuriiformer"),
+        ("linear-exp-euler", {"mobility": "spd"}, "belongs to softmax attention, not to linear"),
+        ("softmax-exp-euler", {"factor": 0.5}, "factor = 0.5 has no effect with integrator = 'exp_euler'"),
+        ("softmax-plain-euler", {"c_log": 2.0}, "c_log = 2.0 has no effect"),
+        ("softmax-exp-euler", {"look_ahead": False, "mu": 0.1}, "mu = 0.1 has no effect with look_ahead = False"),
+        ("softmax-exp-euler", {"momentum_cap": 2.0}, "momentum_cap = 2.0 has no effect with momentum_bound = 'norm'"),
+        ("softmax-exp-euler", {"mlp": "none", "beta": 0.5}, "beta = 0.5 has no effect with mlp = 'none'"),
+        ("softmax-baseline", {"mlp": "none", "mlp_ratio": 2}, "mlp_ratio = 2 has no effect"),
+    ]
+    for name, overrides, message in cases:
+        with pytest.raises(InputError, match=message):
+            sf.variant(name, **overrides)
+    with pytest.raises(InputError, match="belongs to"):  # even at its default: it was given
+        sf.variant("softmax-baseline", form="own")
+    with pytest.raises(InputError, match="belongs to"):
+        ModelConfig(architecture="gpt", form="paper")
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_saved_config_holds_what_applies(name: str) -> None:
+    cfg = sf.variant(name, preset="paper")
+    saved = cfg.to_dict()
+    assert set(saved) == cfg.used()
+    assert ("form" in saved) == (name.startswith("softmax") and cfg.architecture == "sympformer")
+    assert ("factor" in saved) == (cfg.integrator == "plain_euler")
+    for option in saved:  # every one of them is an option that may be given
+        assert ModelConfig.from_dict(saved | {option: saved[option]}) == cfg
+
+
+def test_a_change_that_puts_options_out_of_use_drops_them() -> None:
+    cfg = sf.variant("softmax-exp-euler", mu=0.3)
+    assert cfg.replace(look_ahead=False) == sf.variant("softmax-exp-euler", look_ahead=False)
+    assert cfg.replace(architecture="gpt").to_dict().keys() == sf.variant("softmax-baseline").to_dict().keys()
+
+
+def test_configs_of_earlier_versions_load() -> None:
+    """They held every option, of use or not, and said only whether there is an MLP."""
+    old = {"architecture": "gpt", "h_x": 1.0, "learn_steps": False, "mlp": True, "form": "paper", "heads": "multi"}
+    assert ModelConfig.from_saved(old) == sf.variant("softmax-baseline")
+    assert ModelConfig.from_saved(old | {"mlp": False}).mlp == "none"

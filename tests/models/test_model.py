@@ -1,6 +1,7 @@
 """The model as a whole: parameters and their groups, stability, bad inputs, description."""
 
 import math
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -8,8 +9,8 @@ import torch
 import sympformer as sf
 from sympformer.errors import InputError
 from sympformer.models import PRESETS, VARIANTS, perturb_
-from sympformer.models.describe import oracle_calls, parameter_counts
-from sympformer.models.scalars import LearnedScalars, ScalarSpec
+from sympformer.models.describe import kernel_passes, parameter_counts
+from sympformer.nn import LearnedScalars, ScalarSpec
 from tests.models.cases import SIZE, every_model, make, tokens
 
 # --- parameters
@@ -29,12 +30,18 @@ def test_every_parameter_has_one_group(name: str, preset: str) -> None:
 
 
 def test_scalars_start_where_told_and_stay_in_their_domain() -> None:
+    class Row(NamedTuple):
+        h: torch.Tensor
+        a: torch.Tensor
+        fixed: float
+
     scalars = LearnedScalars(
+        Row,
         {
             "h": ScalarSpec(1e-4, "positive"),
             "a": ScalarSpec(0.3, "fraction"),
             "fixed": ScalarSpec(2.0, "positive", False),
-        }
+        },
     ).double()
     assert scalars.report() == pytest.approx({"h": 1e-4, "a": 0.3, "fixed": 2.0}, rel=1e-5)
     assert isinstance(scalars().fixed, float)
@@ -136,7 +143,10 @@ def test_describe_tells_parameters_oracles_and_scalars(name: str, preset: str) -
     text = model.describe()
     total = sum(p.numel() for p in model.parameters())
     assert f"{total:,}" in text
-    assert oracle_calls(model) == SIZE["n_layer"]
+    form = model.cfg.to_dict().get("form", "own")
+    passes = (2 if form == "paper" else 1) * SIZE["n_layer"]
+    assert kernel_passes(model) == passes
+    assert f"{passes} a forward pass" in text
     rows = model.layer_scalars()
     assert len(rows) == SIZE["n_layer"]
     if model.cfg.architecture == "sympformer":

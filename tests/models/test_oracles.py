@@ -10,16 +10,15 @@ from torch.nn import functional as F
 
 import sympformer as sf
 from sympformer import flows
-from sympformer.models.attention import LinearOracle, SoftmaxOracle
-from sympformer.models.cache import Visible
-from sympformer.models.layers import perturb_
+from sympformer.nn import View, perturb_
+from sympformer.nn.attention import LinearOracle, SoftmaxOracle
 from tests.models.cases import SIZE, make, tokens
 
 D = SIZE["d_model"]
 
 
-def visible(T: int, causal: bool) -> Visible:
-    return Visible.make(causal, 0, T, torch.device("cpu"), torch.float64)
+def visible(T: int, causal: bool) -> View:
+    return View.make(causal, 0, T, torch.device("cpu"), torch.float64)
 
 
 def oracle(name: str, **overrides: Any) -> Any:
@@ -39,14 +38,12 @@ def state(T: int = 9) -> tuple[Tensor, Tensor]:
 def test_softmax_oracle_with_tied_values_is_the_flow(form: str, causal: bool) -> None:
     """Tied values and a positive definite B: the layer's oracle is the system of the paper, values and gradients."""
     fast = oracle("softmax-exp-euler", form=form, value="tied", mobility="spd")
-    slow = flows.SoftmaxAttention(fast._tied_matrix().detach(), fast.mobility(None).detach(), causal=causal, form=form)  # type: ignore[arg-type]
+    slow = flows.SoftmaxAttention(fast.tied_matrix().detach(), fast.mobility(None).detach(), causal=causal, form=form)  # type: ignore[arg-type]
     x, y = state()
     x.requires_grad_(), y.requires_grad_()
-    got, want = fast.at(x, visible(9, causal)).both(y), slow.at(x).both(y)
+    got, want = fast(x, visible(9, causal)).both(y), slow.at(x).both(y)
     torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(
-        fast.at(x, visible(9, causal)).first_order(), slow.gradient_flow(x), rtol=1e-10, atol=1e-12
-    )
+    torch.testing.assert_close(fast(x, visible(9, causal)).first_order(), slow.gradient_flow(x), rtol=1e-10, atol=1e-12)
     weights = torch.randn(2, 2, 9, D, dtype=torch.float64)
     grads = [
         torch.autograd.grad(sum((w * part).sum() for w, part in zip(weights, fields, strict=True)), (x, y))
@@ -67,11 +64,9 @@ def test_linear_oracle_with_tied_values_is_the_flow(causal: bool) -> None:
     slow = flows.LinearAttention(A, fast.potential.weight.detach(), causal=causal)
     x, y = state()
     fast_y = y @ torch.eye(D, dtype=torch.float64)
-    got, want = fast.at(x, visible(9, causal)).both(fast_y), slow.at(x).both(y)
+    got, want = fast(x, visible(9, causal)).both(fast_y), slow.at(x).both(y)
     torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(
-        fast.at(x, visible(9, causal)).first_order(), slow.gradient_flow(x), rtol=1e-10, atol=1e-12
-    )
+    torch.testing.assert_close(fast(x, visible(9, causal)).first_order(), slow.gradient_flow(x), rtol=1e-10, atol=1e-12)
 
 
 def test_averaged_heads_average_the_scores() -> None:
@@ -85,7 +80,7 @@ def test_averaged_heads_average_the_scores() -> None:
     By = y @ fast.mobility(None).mT
     rho = (y * By).sum(-1, keepdim=True) / z**2
     force = (rho / 2 + 1) * (scores.exp().tril() @ v) / visible(9, True).n
-    got = fast.at(x, visible(9, True)).both(y)
+    got = fast(x, visible(9, True)).both(y)
     torch.testing.assert_close(got, (By / z, force), rtol=1e-10, atol=1e-12)
 
 
@@ -101,13 +96,13 @@ def test_multi_head_is_one_flow_per_head() -> None:
         rho = (y.chunk(2, -1)[h] * By[h]).sum(-1, keepdim=True) / z**2
         velocities.append(By[h] / z)
         forces.append((rho / 2 + 1) * (M @ v[h]) + M @ (rho / 2 * v[h]))
-    got = fast.at(x, visible(9, True)).both(y)
+    got = fast(x, visible(9, True)).both(y)
     torch.testing.assert_close(got, (torch.cat(velocities, -1), torch.cat(forces, -1)), rtol=1e-9, atol=1e-11)
 
 
 def test_derived_mobility_is_symmetric_v_over_a() -> None:
     fast = oracle("softmax-exp-euler", value="tied", mobility="derived")
-    A = fast._tied_matrix()
+    A = fast.tied_matrix()
     V = fast.mobility.factor.weight
     B = V @ torch.linalg.inv(A)
     torch.testing.assert_close(fast.mobility(A), (B + B.mT) / 2, rtol=1e-8, atol=1e-8)
@@ -129,7 +124,7 @@ def symp_by_hand(model: Any, idx: Tensor) -> Tensor:
 
     for block in model.blocks:
         s = block.scalars.report()
-        field = block.oracle.at(norm(block.norm_attention.weight, x + s["mu"] * y), seen)
+        field = block.oracle(norm(block.norm_attention.weight, x + s["mu"] * y), seen)
         velocity, force = field.both(y)
         damping = flows.LogLinear(s["c_log"], s["c_lin"])
         y_half = damping.sigma(t, s["h_y"]) * y + damping.weight(t, s["h_y"]) * force
@@ -177,7 +172,7 @@ def test_yuriiformer_is_lie_trotter_nesterov() -> None:
 
 
 def test_linear_baseline_is_masked_linear_attention() -> None:
-    model = make("linear-baseline", n_layer=1, mlp=False)
+    model = make("linear-baseline", n_layer=1, mlp="none")
     idx = tokens()
     b: Any = model.blocks[0]
     x = model.tokens.weight[idx] + model.positions.weight[: idx.shape[1]]

@@ -37,7 +37,7 @@ class Run:
     @property
     def calls_per_step(self) -> int:
         """Oracle calls that one step costs."""
-        return INTEGRATORS[self.integrator].oracle_calls
+        return INTEGRATORS[self.integrator].evaluations
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def run(
 
     give_up: stop at the first state above the target after so many calls; the run cannot beat them any more.
     """
-    per_step = INTEGRATORS[integrator].oracle_calls
+    per_step = INTEGRATORS[integrator].evaluations
     limit = _blown_up(system, x0)
     done = 0
 

@@ -2,7 +2,16 @@
 
 from sympformer.flows import elliptic
 from sympformer.flows.damping import Constant, LogLinear, Nesterov, OneStep
-from sympformer.flows.integrators import ACCELERATED, INTEGRATORS, Integrator, Oracle, Step, get_integrator
+from sympformer.flows.integrators import (
+    ACCELERATED,
+    INTEGRATORS,
+    Euler,
+    FrozenIntegrator,
+    Integrator,
+    Oracle,
+    Step,
+    get_integrator,
+)
 from sympformer.flows.simulate import Path, simulate
 from sympformer.flows.systems import (
     Field,
@@ -22,7 +31,9 @@ __all__ = [
     "ACCELERATED",
     "INTEGRATORS",
     "Constant",
+    "Euler",
     "Field",
+    "FrozenIntegrator",
     "Integrator",
     "LinearAttention",
     "LogLinear",

@@ -9,7 +9,8 @@ from torch import nn
 
 from sympformer.errors import InputError
 from sympformer.hf.configuration_sympformer import SympFormerConfig
-from sympformer.models.attention import LinearOracle, Mobility, SoftmaxOracle
+from sympformer.nn.attention.linear import LinearOracle
+from sympformer.nn.attention.softmax import Mobility, SoftmaxOracle
 
 
 def lora_modules(config: SympFormerConfig) -> list[str]:
@@ -21,7 +22,7 @@ def lora_modules(config: SympFormerConfig) -> list[str]:
         attention = ["qkv"] if cfg.value == "free" else []
     else:
         attention = ["qk", "potential"] if cfg.value == "free" else ["potential"]
-    return attention + (["up", "down"] if cfg.mlp else [])
+    return attention + (["up", "down"] if cfg.mlp == "gelu" else [])
 
 
 def check_adapters(model: nn.Module) -> None:

@@ -4,11 +4,12 @@ A `sympformer.models.Cache` serves texts of one length. Here rows of equal lengt
 padding is nowhere stored: a padded row is a shorter row. `generate()` counts columns, padding included; so does
 `get_seq_length`.
 
-Going back is exact. Softmax attention drops the last keys and values. The state of linear attention is a sum that
-cannot forget, so a group keeps its token ids and goes back to a mark (or to the start); the tokens after it are taken
-in again by the next call.
+Going back is exact. Softmax attention drops the last keys and values. A memory that cannot forget single tokens, such
+as the state of linear attention, goes back to a mark (or to the start): its group keeps the token ids, and those after
+the mark are taken in again by the next call.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -18,25 +19,35 @@ from transformers import Cache as TransformersCache
 from sympformer.errors import InputError
 from sympformer.hf.configuration_sympformer import SympFormerConfig
 from sympformer.hf.padding import Span, padding_inside
-from sympformer.models.cache import Cache
+from sympformer.models import Cache
+from sympformer.nn import ATTENTIONS, Memory
+
+
+def new_memory(batch_size: int, n_layer: int, kind: Callable[[], Memory]) -> Cache:
+    """An empty cache of such memories."""
+    return Cache(batch_size, [kind() for _ in range(n_layer)])
 
 
 @dataclass
 class Mark:
-    """The states of linear attention after `length` tokens."""
+    """What the layers remembered after `length` tokens."""
 
     length: int
-    states: list[Tensor]
+    layers: list[Memory]
 
     @classmethod
     def of(cls, memory: Cache) -> "Mark":
-        """Copies: what comes next may be added in place."""
-        return cls(memory.length, [layer.state.clone() for layer in memory.layers if layer.state is not None])
+        return cls(memory.length, [layer.copy() for layer in memory.layers])
+
+    def part(self, index: Tensor) -> "Mark":
+        """The same for some rows of the batch."""
+        layers = [layer.copy() for layer in self.layers]
+        for layer in layers:
+            layer.select(index)
+        return Mark(self.length, layers)
 
     def restore(self, memory: Cache) -> None:
-        for layer, state in zip(memory.layers, self.states, strict=True):
-            layer.state = state
-        memory.length = self.length
+        memory.layers, memory.length = [layer.copy() for layer in self.layers], self.length
 
 
 @dataclass
@@ -45,7 +56,7 @@ class Group:
 
     rows: Tensor  # (b,) places in the batch
     memory: Cache
-    ids: Tensor | None = None  # (b, length): kept by linear attention only
+    ids: Tensor | None = None  # (b, length): kept where tokens cannot be forgotten
     tail: int = 0  # columns of padding after the text
     mark: Mark | None = None
 
@@ -64,7 +75,7 @@ class Group:
     def part(self, index: Tensor, rows: Tensor) -> "Group":
         """A copy of the rows `index` of this group, standing at `rows` of the batch."""
         ids = None if self.ids is None else self.ids[index]
-        mark = None if self.mark is None else Mark(self.mark.length, [state[index] for state in self.mark.states])
+        mark = None if self.mark is None else self.mark.part(index)
         return Group(rows, self.memory.part(index), ids, self.tail, mark)
 
     def forget(self, columns: int) -> None:
@@ -84,7 +95,7 @@ class Group:
         if self.mark is not None and self.mark.length <= length:
             self.mark.restore(self.memory)
         else:
-            self.memory = Cache.empty(self.memory.batch_size, len(self.memory.layers))
+            self.memory = new_memory(self.memory.batch_size, len(self.memory.layers), type(self.memory.layers[0]))
 
 
 class SympFormerCache(TransformersCache):
@@ -95,7 +106,7 @@ class SympFormerCache(TransformersCache):
         cfg = config.to_model_config()
         if not cfg.causal:
             raise InputError("a model with full visibility cannot continue a text from a cache; use use_cache = False")
-        self.n_layer, self.linear, self.limit = cfg.n_layer, cfg.attention == "linear", cfg.block_size
+        self.n_layer, self.limit, self.kind = cfg.n_layer, cfg.block_size, ATTENTIONS[cfg.attention].memory
         self.groups: list[Group] = []
         self.seen = 0  # columns so far, padding included
         self.recording = False
@@ -126,8 +137,9 @@ class SympFormerCache(TransformersCache):
         return [(group, span) for group, span in pairs if span.n]
 
     def _new_group(self, rows: Tensor, input_ids: Tensor) -> Group:
-        ids = input_ids.new_empty(len(rows), 0) if self.linear else None
-        return Group(rows, Cache.empty(len(rows), self.n_layer), ids)
+        memory = new_memory(len(rows), self.n_layer, self.kind)
+        ids = None if memory.layers[0].croppable else input_ids.new_empty(len(rows), 0)
+        return Group(rows, memory, ids)
 
     def _split(self, spans: list[Span]) -> list[tuple[Group, Span]]:
         pairs = []

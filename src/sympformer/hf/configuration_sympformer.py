@@ -9,9 +9,9 @@ from huggingface_hub.dataclasses import strict
 from transformers import GenerationConfig, PreTrainedConfig
 
 from sympformer.errors import InputError, unknown_name
-from sympformer.models.config import ModelConfig
+from sympformer.models import ModelConfig
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1 wrote options of no use too
 # The sizes go by the names that tools look for; every other field of a ModelConfig stays under `model_options`.
 SIZES = {
     "vocab_size": "vocab_size",
@@ -67,6 +67,7 @@ class SympFormerConfig(PreTrainedConfig):
         options = self.to_model_config().to_dict()
         # written in full, so that a default that changes one day does not change a saved model
         self.model_options = {name: value for name, value in options.items() if name not in SIZES.values()}
+        self.format_version = FORMAT_VERSION
         super().__post_init__(**kwargs)
 
     @classmethod
@@ -79,7 +80,8 @@ class SympFormerConfig(PreTrainedConfig):
     def to_model_config(self) -> ModelConfig:
         """The `ModelConfig` that this config holds."""
         sizes = {own: getattr(self, name) for name, own in SIZES.items()}
-        return ModelConfig.from_dict({**(self.model_options or {}), **sizes})
+        values = {**(self.model_options or {}), **sizes}
+        return ModelConfig.from_saved(values) if self.format_version < 2 else ModelConfig.from_dict(values)
 
 
 def _check_names(names: Iterable[str]) -> None:

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable
 from typing import Any, ClassVar, cast
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +23,12 @@ from sympformer.hf.cache import Group, Mark, SympFormerCache
 from sympformer.hf.configuration_sympformer import SympFormerConfig
 from sympformer.hf.inputs import new_spans, only_ids
 from sympformer.hf.padding import Aligned, Span, by_span
-from sympformer.models.blocks import Carry
-from sympformer.models.cache import Cache, LayerCache, Visible
-from sympformer.models.layers import Norm, Projection
-from sympformer.models.model import LanguageModel, build_model
-from sympformer.models.scalars import LearnedScalars
+from sympformer.models import Cache, Decoder, LanguageModel, build_model
+from sympformer.nn import LearnedScalars, Norm, Projection, State, View
+from sympformer.nn.fast import Program
+
+# Beside the caches, not in them: a cache is copied and sent about, a decoder holds the model.
+DECODERS: WeakKeyDictionary[SympFormerCache, Decoder] = WeakKeyDictionary()
 
 
 # trf-ignore: TRF057
@@ -37,8 +39,8 @@ class SympFormerPreTrainedModel(PreTrainedModel):
     config_class = SympFormerConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    # trf-ignore: TRF022 - the layers are those of sympformer.models.blocks
-    _no_split_modules: ClassVar = ["GPTBlock", "YuriiBlock", "SympBlock"]  # type: ignore[misc]
+    # trf-ignore: TRF022 - the layers are those of sympformer.nn.dynamics
+    _no_split_modules: ClassVar = ["Classical", "Nesterov", "Hamiltonian"]  # type: ignore[misc]
     _skip_keys_device_placement: ClassVar = ["past_key_values"]  # type: ignore[misc]
     # a step size of 0.05 in bfloat16 has three digits, and the clock adds them up
     _keep_in_fp32_modules_strict: ClassVar = ["scalars"]  # type: ignore[misc]
@@ -54,7 +56,7 @@ class SympFormerPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Start a module's own parameters as `sympformer.models` does; those that were loaded stay as they are."""
+        """Start a module's own parameters as `sympformer.nn` does; those that were loaded stay as they are."""
         if isinstance(module, LearnedScalars):
             for name, parameter in module.named_parameters(recurse=False):
                 init.copy_(parameter, module.start(name))  # type: ignore[arg-type]
@@ -159,24 +161,33 @@ class SympFormerModel(SympFormerPreTrainedModel):
         """The hidden states of texts (b, n) of one length: the last, or with `collect` all of them."""
         states: list[Tensor] = []
 
-        def call(layer: nn.Module, carry: Carry, k: int, visible: Visible, cache: LayerCache | None) -> Carry:
+        def call(layer: Program, state: State, view: View, k: int) -> State:
             if collect:
-                states.append(carry.x)
+                states.append(state.x)
             if self.gradient_checkpointing and self.training and k % self.checkpoint_every == 0:
-                return self._gradient_checkpointing_func(layer, carry, k, visible, cache)
-            return layer(carry, k, visible, cache)
+                return self._gradient_checkpointing_func(layer, state, view)
+            return layer(state, view)
 
         last = self.body.hidden(ids, memory, call)
         return [*states, last]
 
+    def _decoder(self, cache: SympFormerCache, collect: bool) -> Decoder | None:
+        """The fast way to continue the texts of a cache, while nothing learns and nobody watches."""
+        if torch.is_grad_enabled() or self.training or collect:
+            return None
+        if cache not in DECODERS:
+            DECODERS[cache] = Decoder(self.body)
+        return DECODERS[cache]
+
     def _continue(self, ids: Tensor, spans: list[Span] | None, cache: SympFormerCache, collect: bool) -> list[Tensor]:
         """New columns through a cache, group by group."""
-        parts = []
+        parts, decoder = [], self._decoder(cache, collect)
         for group, span in cache.groups_for(ids, spans):
             new = ids if len(group.rows) == len(ids) else ids[group.rows]
             new = new[:, span.first : span.first + span.n]
             self._catch_up(group, cache.recording)
-            parts.append((group.rows, span, self._states(new, group.memory, collect)))
+            states = [decoder.hidden(new, group.memory)] if decoder else self._states(new, group.memory, collect)
+            parts.append((group.rows, span, states))
             if group.ids is not None:
                 group.ids = torch.cat([group.ids, new], 1)
         return self._assemble(ids, parts, collect)

@@ -3,9 +3,7 @@
 from torch import nn
 
 from sympformer.errors import InputError
-from sympformer.models.layers import GROUPS
-
-DECAYED = ("matrix", "embedding")
+from sympformer.nn import DECAYED, grouped_parameters
 
 
 def optimizer_groups(
@@ -13,19 +11,13 @@ def optimizer_groups(
 ) -> list[dict[str, object]]:
     """Parameter groups for torch.optim: matrices and embeddings decay, gains and scalars do not, scalars learn faster.
 
-    Every parameter that learns comes once; those of an adapter count as matrices. A scheduler that scales each group's
+    Every parameter that learns comes once; an adapter's count as matrices. A scheduler that scales each group's
     own rate, as those of transformers do, keeps the factor.
     """
     for name, value in (("lr", lr), ("weight_decay", weight_decay), ("scalar_lr_factor", scalar_lr_factor)):
         if not value >= 0:
             raise InputError(f"{name} must not be negative, got {value}")
-    members: dict[str, list[nn.Parameter]] = {group: [] for group in GROUPS}
-    seen: set[int] = set()
-    for module in model.modules():
-        for parameter in module.parameters(recurse=False):
-            if parameter.requires_grad and id(parameter) not in seen:
-                seen.add(id(parameter))
-                members[str(getattr(module, "group", "matrix"))].append(parameter)
+    learning = {n: [p for p in ps if p.requires_grad] for n, ps in grouped_parameters(model).items()}
     return [
         {
             "name": name,
@@ -33,6 +25,6 @@ def optimizer_groups(
             "lr": lr * scalar_lr_factor if name == "scalar" else lr,
             "weight_decay": weight_decay if name in DECAYED else 0.0,
         }
-        for name, parameters in members.items()
+        for name, parameters in learning.items()
         if parameters
     ]

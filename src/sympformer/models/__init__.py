@@ -1,15 +1,20 @@
-"""Fourteen language models from one table: classical, Euclidean Nesterov, and damped Hamiltonian layers."""
+"""Language models from one table: classical, Euclidean Nesterov, and damped Hamiltonian layers."""
+
+import os
+from importlib import import_module
 
 from sympformer.models.cache import Cache
 from sympformer.models.config import ModelConfig
-from sympformer.models.layers import perturb_
+from sympformer.models.decoder import Decoder
 from sympformer.models.model import LanguageModel, ModelOutput, build_model
 from sympformer.models.variants import PRESETS, VARIANTS, Variant, variant
+from sympformer.nn import perturb_
 
 __all__ = [
     "PRESETS",
     "VARIANTS",
     "Cache",
+    "Decoder",
     "LanguageModel",
     "ModelConfig",
     "ModelOutput",
@@ -18,3 +23,7 @@ __all__ = [
     "perturb_",
     "variant",
 ]
+
+# Modules that register parts of their own, for the command line and for worker processes: SYMPFORMER_PARTS=mine,yours
+for _module in filter(None, os.environ.get("SYMPFORMER_PARTS", "").split(",")):
+    import_module(_module)

@@ -2,62 +2,76 @@
 
 from collections import Counter
 
+import torch
 from torch import nn
 
-from sympformer.models.attention import ClassicalAttention, LinearOracle, SoftmaxOracle
-from sympformer.models.config import ModelConfig
-from sympformer.models.layers import MLP, Embedding, Norm
+from sympformer import ops
 from sympformer.models.model import LanguageModel
-from sympformer.models.scalars import LearnedScalars
+from sympformer.nn import Embedding, LearnedScalars
 
-_PARTS: tuple[tuple[str, tuple[type[nn.Module], ...]], ...] = (
-    ("norms", (Norm,)),
-    ("scalars", (LearnedScalars,)),
-    ("embeddings", (Embedding,)),
-    ("attention", (ClassicalAttention, SoftmaxOracle, LinearOracle)),
-    ("MLP", (MLP,)),
-)
+PARTS = ("norms", "scalars", "embeddings", "attention", "MLP", "head")
 
 
 def parameter_counts(model: LanguageModel) -> dict[str, int]:
     """Parameters by part; shared and tied ones count once."""
-    counts: Counter[str] = Counter({name: 0 for name, _ in _PARTS})
+    counts: Counter[str] = Counter(dict.fromkeys(PARTS, 0))
     seen: set[int] = set()
-    for name, kinds in _PARTS:
-        for module in model.modules():
-            if isinstance(module, kinds):
-                for parameter in module.parameters():
-                    if id(parameter) not in seen:
-                        seen.add(id(parameter))
-                        counts[name] += parameter.numel()
-    counts["head"] = sum(p.numel() for p in model.parameters() if id(p) not in seen)
+    for name, module in model.named_modules():
+        for parameter in module.parameters(recurse=False):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                counts[_part(name, module)] += parameter.numel()
     return dict(counts)
 
 
-def oracle_calls(model: LanguageModel) -> int:
-    """Attention-kernel evaluations of one forward pass: one a layer, for every model here."""
-    return model.cfg.n_layer
+def _part(name: str, module: nn.Module) -> str:
+    """The part of a model that a module belongs to, by what it is and where it stands."""
+    if getattr(module, "group", None) == "gain":
+        return "norms"
+    if isinstance(module, LearnedScalars):
+        return "scalars"
+    if isinstance(module, Embedding):
+        return "embeddings"
+    _, _, place = name.partition("blocks.")
+    part = place.split(".")[1] if "." in place else ""
+    if not place:
+        return "norms" if part == "norm" else "head"
+    return "MLP" if part == "mlp" else "norms" if part.startswith(("norm", "bound")) else "attention"
 
 
-def _passes(cfg: ModelConfig) -> str:
-    twice = cfg.architecture == "sympformer" and cfg.attention == "softmax" and cfg.form == "paper"
-    return "one attention kernel a layer" + (", passed over twice for the others' momenta" if twice else "")
+@torch.no_grad()
+def kernel_passes(model: LanguageModel) -> int:
+    """Kernel passes of one forward pass, counted on a text of two tokens (or one, where no more fit)."""
+    idx = torch.zeros(1, min(2, model.cfg.block_size), dtype=torch.long, device=model.tokens.weight.device)
+    with ops.count_passes() as count:
+        model.hidden(idx)
+    return count.passes
 
 
 def describe(model: LanguageModel) -> str:
-    """Parameters by part, oracle calls, and the scalars of every layer."""
-    cfg, counts = model.cfg, parameter_counts(model)
-    kind = f"{cfg.architecture}, {cfg.attention} attention"
-    if cfg.architecture == "sympformer":
-        kind += f", {cfg.integrator}, {cfg.heads} heads" + (f", form {cfg.form}" if cfg.attention == "softmax" else "")
+    """Parameters by part, kernel passes, and the scalars of every layer."""
+    cfg, counts, passes = model.cfg, parameter_counts(model), kernel_passes(model)
+    used = cfg.to_dict()
+    kind = ", ".join(
+        [cfg.architecture, f"{cfg.attention} attention", *(_word(name, used) for name in _SHOWN if name in used)]
+    )
     lines = [
         f"{kind}: {cfg.n_layer} layers, {cfg.n_head} heads, width {cfg.d_model}, context {cfg.block_size},"
         f" vocabulary {cfg.vocab_size:,}",
-        f"parameters   {sum(counts.values()):>12,}",
-        *(f"  {name:<10} {count:>12,}" for name, count in counts.items() if count),
-        f"oracle calls {oracle_calls(model):>12,} a forward pass ({_passes(cfg)})",
+        f"parameters    {sum(counts.values()):>12,}",
+        *(f"  {name:<11} {count:>12,}" for name, count in counts.items() if count),
+        f"kernel passes {passes:>12,} a forward pass ({passes / cfg.n_layer:g} a layer, counted)",
     ]
     return "\n".join(lines + _scalar_table(model.layer_scalars()))
+
+
+_SHOWN = ("integrator", "heads", "form")
+
+
+def _word(name: str, values: dict[str, object]) -> str:
+    """An option as a description says it."""
+    value = str(values[name])
+    return {"integrator": value, "heads": f"{value} heads"}.get(name, f"{name} {value}")
 
 
 def _scalar_table(rows: list[dict[str, float]]) -> list[str]:

@@ -63,7 +63,9 @@ class _Context:
     """Feeds tokens to the model and keeps what it must remember."""
 
     def __init__(self, model: "LanguageModel", use_cache: bool) -> None:
-        self.model, self.use_cache = model, use_cache
+        from sympformer.models.decoder import Decoder  # which knows the model, which knows this file
+
+        self.model, self.decoder = model, Decoder(model) if use_cache else None
         self.cache: Cache | None = None
         self.seen: Tensor | None = None  # (B, t) the context window
 
@@ -75,14 +77,11 @@ class _Context:
         if self.seen.shape[1] > room:  # only with overflow = "slide": checked before the start
             self.seen = self.seen[:, -max(room // 2, 1) :]
             ids, self.cache = self.seen, None
-        if not self.use_cache:
-            return self._logits(self.model.hidden(self.seen))
+        if self.decoder is None:
+            return torch.nn.functional.linear(self.model.hidden(self.seen)[:, -1], self.model.head_weight)
         if self.cache is None:
             self.cache = self.model.new_cache(ids.shape[0])
-        return self._logits(self.model.hidden(ids, self.cache))
-
-    def _logits(self, hidden: Tensor) -> Tensor:
-        return torch.nn.functional.linear(hidden[:, -1], self.model.head_weight)
+        return self.decoder.logits(ids, self.cache)
 
 
 class _Sampler:

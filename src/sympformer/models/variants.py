@@ -1,10 +1,18 @@
-"""The fourteen models of the paper's comparison, as rows of a table, and the two presets of their starts."""
+"""The models of the paper's comparison, as rows of a table that grows with its parts, and the presets of their starts.
 
+Every kind of attention comes as baseline, as YuriiFormer and with each integrator: fourteen models, and more with
+every attention kind or integrator that is registered.
+"""
+
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sympformer.config_checks import check_names
 from sympformer.errors import unknown_name
-from sympformer.models.config import Architecture, Attention, ModelConfig
+from sympformer.flows import INTEGRATORS, FrozenIntegrator
+from sympformer.models.config import ModelConfig
+from sympformer.nn import ATTENTIONS
 
 PRESETS = ("tuned", "paper")
 
@@ -13,47 +21,56 @@ PRESETS = ("tuned", "paper")
 class Variant:
     """A row: what the model is. The presets say how it starts."""
 
-    architecture: Architecture
-    attention: Attention
+    architecture: str
+    attention: str
     integrator: str | None = None
 
 
-_MODELS: dict[str, tuple[Architecture, str | None]] = {
-    "baseline": ("gpt", None),
-    "yuriiformer": ("yuriiformer", None),
-    "plain-euler": ("sympformer", "plain_euler"),
-    "presymp-euler": ("sympformer", "presymp_euler"),
-    "exp-euler": ("sympformer", "exp_euler"),
-    "ab2": ("sympformer", "ab2"),
-    "etd-ab2": ("sympformer", "etd_ab2"),
-}
-_ATTENTIONS: tuple[Attention, ...] = ("softmax", "linear")
+class Variants(Mapping[str, Variant]):
+    """Name -> row, made from the tables of attention kinds and integrators."""
 
-VARIANTS: dict[str, Variant] = {
-    f"{attention}-{name}": Variant(architecture, attention, integrator)
-    for attention in _ATTENTIONS
-    for name, (architecture, integrator) in _MODELS.items()
-}
+    NO_ROW = ("symplectic_euler",)  # a scheme for `integrator = ...`, not of the paper's comparison
 
-# (preset, architecture, attention) -> starts. Fields not named keep the defaults of ModelConfig.
-_PAPER_MOMENTUM: dict[str, Any] = {"factor": 0.9, "beta": 0.9, "mlp_look_ahead": 0.9, "momentum_gain": 1.0}
-_TUNED_MOMENTUM: dict[str, Any] = {"factor": 0.3, "beta": 0.3, "mlp_look_ahead": 0.1, "momentum_gain": 0.03}
-_TUNED_STEPS: dict[str, Any] = {"h_x": 0.05, "h_y": 1.0, "look_ahead": True, "mu": 0.001}
+    def _rows(self) -> dict[str, Variant]:
+        rows = {}
+        for attention in ATTENTIONS:
+            rows[f"{attention}-baseline"] = Variant("gpt", attention)
+            rows[f"{attention}-yuriiformer"] = Variant("yuriiformer", attention)
+            for name, scheme in INTEGRATORS.items():
+                if issubclass(scheme, FrozenIntegrator) and name not in self.NO_ROW:
+                    rows[f"{attention}-{name.replace('_', '-')}"] = Variant("sympformer", attention, name)
+        return rows
 
-STARTS: dict[tuple[str, Architecture, Attention], dict[str, Any]] = {
-    # A classical block has no step size to learn; the paper's linear one starts at 0.25 (0.3 in its larger table).
-    ("paper", "gpt", "softmax"): {"h_x": 1.0, "learn_steps": False},
-    ("paper", "gpt", "linear"): {"h_x": 0.25, "learn_steps": True},
-    ("tuned", "gpt", "softmax"): {"h_x": 1.0, "learn_steps": False},
-    ("tuned", "gpt", "linear"): {"h_x": 1.0, "learn_steps": False},
-    ("paper", "yuriiformer", "softmax"): {"mu": 0.9, "beta": 0.9, "momentum_gain": 1.0},
-    ("paper", "yuriiformer", "linear"): {"mu": 0.9, "beta": 0.9, "momentum_gain": 1.0},
-    ("tuned", "yuriiformer", "softmax"): {"mu": 0.1, "beta": 0.3, "momentum_gain": 0.03},
-    ("tuned", "yuriiformer", "linear"): {"mu": 0.1, "beta": 0.3, "momentum_gain": 0.03},
-    ("paper", "sympformer", "softmax"): {**_PAPER_MOMENTUM, "h_x": 0.1, "h_y": 0.1, "form": "paper"},
-    ("paper", "sympformer", "linear"): {**_PAPER_MOMENTUM, "h_x": 0.01, "h_y": 0.01, "value": "tied"},
-    ("tuned", "sympformer", "softmax"): {**_TUNED_MOMENTUM, **_TUNED_STEPS, "form": "own"},
-    ("tuned", "sympformer", "linear"): {**_TUNED_MOMENTUM, **_TUNED_STEPS},
+    def __getitem__(self, name: str) -> Variant:
+        return self._rows()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows())
+
+    def __len__(self) -> int:
+        return len(self._rows())
+
+
+VARIANTS: Mapping[str, Variant] = Variants()
+
+# (preset, architecture) -> starts; a kind of attention adds its own. Fields not named keep the defaults.
+STARTS: dict[tuple[str, str], dict[str, Any]] = {
+    # a classical block has no step size to learn
+    ("paper", "gpt"): {"h_x": 1.0, "learn_steps": False},
+    ("tuned", "gpt"): {"h_x": 1.0, "learn_steps": False},
+    ("paper", "yuriiformer"): {"mu": 0.9, "beta": 0.9, "momentum_gain": 1.0},
+    ("tuned", "yuriiformer"): {"mu": 0.1, "beta": 0.3, "momentum_gain": 0.03},
+    ("paper", "sympformer"): {"factor": 0.9, "beta": 0.9, "mlp_look_ahead": 0.9, "momentum_gain": 1.0},
+    ("tuned", "sympformer"): {
+        "factor": 0.3,
+        "beta": 0.3,
+        "mlp_look_ahead": 0.1,
+        "momentum_gain": 0.03,
+        "h_x": 0.05,
+        "h_y": 1.0,
+        "look_ahead": True,
+        "mu": 0.001,
+    },
 }
 
 
@@ -70,5 +87,7 @@ def variant(name: str, preset: str = "tuned", **overrides: Any) -> ModelConfig:
     fields: dict[str, Any] = {"architecture": row.architecture, "attention": row.attention}
     if row.integrator is not None:
         fields["integrator"] = row.integrator
-    fields |= STARTS[preset, row.architecture, row.attention]
-    return ModelConfig.from_dict(fields | overrides)
+    key = preset, row.architecture
+    starts = fields | STARTS[key] | dict(ATTENTIONS[row.attention].starts.get(key, {}))
+    check_names(ModelConfig, overrides, "model", "model option")
+    return ModelConfig.made_of(starts, overrides)

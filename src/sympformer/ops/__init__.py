@@ -1,5 +1,6 @@
 """The oracles of the flows, fast, each beside the naive twin it is tested against."""
 
+from sympformer.ops.door import count_passes, fast, plain
 from sympformer.ops.linear import (
     linear_attention,
     linear_attention_naive,
@@ -11,6 +12,7 @@ from sympformer.ops.linear import (
 from sympformer.ops.loss import linear_cross_entropy, linear_cross_entropy_naive
 from sympformer.ops.pointwise import norm_of_sum, norm_of_sum_naive, own_euler_step, own_euler_step_naive, plus
 from sympformer.ops.softmax import (
+    attention,
     attention_lse,
     attention_lse_naive,
     cached_attention_lse,
@@ -18,9 +20,12 @@ from sympformer.ops.softmax import (
 )
 
 __all__ = [
+    "attention",
     "attention_lse",
     "attention_lse_naive",
     "cached_attention_lse",
+    "count_passes",
+    "fast",
     "linear_attention",
     "linear_attention_naive",
     "linear_attention_step",
@@ -31,6 +36,7 @@ __all__ = [
     "norm_of_sum_naive",
     "own_euler_step",
     "own_euler_step_naive",
+    "plain",
     "plus",
     "symplectic_scan",
     "symplectic_scan_naive",

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from sympformer.errors import InputError
+from sympformer.ops import door
 from sympformer.ops.chunked import ChunkedAttention, ChunkedSymplectic, no_autocast, split
 
 
@@ -31,6 +32,9 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, ch
     Returns:
         out (B, H, T, dv).
     """
+    door.note_pass()
+    if not door.fast():
+        return linear_attention_naive(q, k, v, causal=causal)
     dtype = _check(q, k, v)
     with no_autocast(q):
         q, k, v = _widen(q, k, v)
@@ -57,6 +61,9 @@ def symplectic_scan(
     Returns:
         position_out (B, H, T, dy) and momentum_out (B, H, T, dx).
     """
+    door.note_pass()
+    if not door.fast():
+        return symplectic_scan_naive(q, x, y, causal=causal)
     dtype = _check(q, x, y)
     with no_autocast(q):
         q, x, y = _widen(q, x, y)
@@ -85,6 +92,7 @@ def linear_attention_step(state: Tensor | None, q: Tensor, k: Tensor, v: Tensor)
         q, k, v = _widen(q, k, v)
         S = _advance(state, k, v)
         if q.size(2) == 1:
+            door.note_pass()
             return (q @ S).to(dtype), S
         out = linear_attention(q, k, v)
         return (out if state is None else out + q @ state).to(dtype), S
@@ -107,6 +115,7 @@ def symplectic_step(state: Tensor | None, q: Tensor, x: Tensor, y: Tensor) -> tu
         q, x, y = _widen(q, x, y)
         S = _advance(state, x, y)
         if q.size(2) == 1:
+            door.note_pass()
             return (q @ S).to(dtype), (y @ S.mT).to(dtype), S
         position_out, momentum_out = symplectic_scan(q, x, y)
         if state is not None:

@@ -8,10 +8,12 @@ The softmax oracle of the flow needs both: z_i = exp(lse_i - log n_i), and `out`
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sympformer.errors import InputError
-from sympformer.ops.flash import HALF, FlashAttention, backend_for, forward_rows
+from sympformer.ops import door
+from sympformer.ops.flash import HALF, FlashAttention, backend_for, forward_rows, widened
 
 
 def _shapes(q: Tensor, k: Tensor, v: Tensor) -> str:
@@ -67,7 +69,19 @@ def attention_lse(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool
     _check(q, k, v)
     if causal:
         _check_causal(q, k)
+    door.note_pass()
     return _attention(q, k, v, scale, causal)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool = True) -> Tensor:
+    """`attention_lse` without the log-normaliser: torch's own kernels, small heads widened where that is faster."""
+    door.note_pass()
+    backend = backend_for(q) if door.fast() else None
+    if backend is None or (width := backend.width(q)) == q.size(3):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
+    q_wide, k_wide, v_wide = (widened(t, width) for t in (q, k, v))
+    wide = F.scaled_dot_product_attention(q_wide, k_wide, v_wide, is_causal=causal, scale=scale)
+    return wide.narrow(-1, 0, q.size(3))
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
@@ -75,7 +89,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> t
     dtype = q.dtype
     if k.dtype != dtype or v.dtype != dtype:
         k, v = k.to(dtype), v.to(dtype)
-    backend = backend_for(q)
+    backend = backend_for(q) if door.fast() else None
     if backend is None:
         return attention_lse_naive(q, k, v, scale=scale, causal=causal)
     if dtype in HALF and not backend.half:
@@ -134,6 +148,7 @@ def cached_attention_lse(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> tu
             f"cached attention needs at least as many keys as queries, got {k.size(2)} and {q.size(2)}: "
             "append the new keys to the cache first"
         )
+    door.note_pass()
     if past == 0 or q.size(2) == 1:
         return _attention(q, k, v, scale, causal=past == 0)
     before = _attention(q, k[:, :, :past], v[:, :, :past], scale, causal=False)

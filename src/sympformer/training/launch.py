@@ -53,10 +53,12 @@ def run_training(config: TrainConfig, resume: bool = False, bar: bool | None = N
     pick_device(config)
     if config.tensorboard:
         require_tensorboard()
-    fabric = make_fabric(config, choose_model(config.model))
+    # a run's own record of its model: an earlier version may have taken options that are refused now
+    stored = ModelConfig.load(folder / runs.MODEL) if resume else None
+    fabric = make_fabric(config, stored or choose_model(config.model))
     with fabric.rank_zero_first():
         prepared = open_data(config.data)
-    cfg = choose_model(config.model, prepared.tokenizer)
+    cfg = stored or choose_model(config.model, prepared.tokenizer)
     check_sizes(config, cfg, prepared, fabric.world_size)
     if resume:
         runs.check_same_data(folder, prepared)

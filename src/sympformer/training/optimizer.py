@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from sympformer.models import LanguageModel
+from sympformer.nn import DECAYED
 from sympformer.training.config import TrainConfig
-
-DECAYED = ("matrix", "embedding")
 
 
 def make_optimizers(model: LanguageModel, config: TrainConfig) -> list[torch.optim.Optimizer]:

@@ -17,7 +17,7 @@ from sympformer.experiments.compare.results import Curve, ModelResult, ProbeFigu
 from sympformer.experiments.compare.statistics import first_reach, paired_difference, spread
 from sympformer.experiments.timing import machine
 from sympformer.models import ModelConfig, build_model
-from sympformer.models.describe import oracle_calls, parameter_counts
+from sympformer.models.describe import kernel_passes, parameter_counts
 from sympformer.training.config import TrainConfig, load_config
 from sympformer.training.metrics import read_metrics
 from sympformer.training.run import CONFIG, MODEL
@@ -103,7 +103,7 @@ def _figures(entry: Entry, reference: Entry | None, metric: str) -> ModelResult:
         variant=entry.options.get("variant", entry.cfg.architecture),
         preset=entry.options.get("preset"),
         parameters=sum(parameter_counts(model).values()),
-        oracle_calls=oracle_calls(model) // entry.cfg.n_layer,
+        oracle_calls=kernel_passes(model) // entry.cfg.n_layer,
         lr=entry.lr,
         rates={f"{lr:g}": loss if math.isfinite(loss) else None for lr, loss in (entry.rates or {}).items()},
         diverged=list(entry.diverged),

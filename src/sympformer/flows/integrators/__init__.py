@@ -1,14 +1,12 @@
-"""Time integrators, one file each, one table. A new one is a file and a line here."""
+"""Time integrators and their table. A new one is a class and a line here, or `sympformer.register` from outside."""
 
 from sympformer.errors import unknown_name
 from sympformer.flows.integrators.ab2 import AB2
-from sympformer.flows.integrators.base import Integrator, Oracle, Step
+from sympformer.flows.integrators.base import FrozenIntegrator, Integrator, Oracle, Step
 from sympformer.flows.integrators.etd_ab2 import EtdAB2
-from sympformer.flows.integrators.exp_euler import ExpEuler
+from sympformer.flows.integrators.euler import Euler, ExpEuler, PlainEuler, PresympEuler
 from sympformer.flows.integrators.gradient_flow import GradientFlow
 from sympformer.flows.integrators.nesterov import Nesterov
-from sympformer.flows.integrators.plain_euler import PlainEuler
-from sympformer.flows.integrators.presymp_euler import PresympEuler
 from sympformer.flows.integrators.rk4 import RK4
 from sympformer.flows.integrators.symplectic_euler import SymplecticEuler
 
@@ -36,4 +34,13 @@ def get_integrator(name: str) -> Integrator:
     return INTEGRATORS[name]()
 
 
-__all__ = ["ACCELERATED", "INTEGRATORS", "Integrator", "Oracle", "Step", "get_integrator"]
+__all__ = [
+    "ACCELERATED",
+    "INTEGRATORS",
+    "Euler",
+    "FrozenIntegrator",
+    "Integrator",
+    "Oracle",
+    "Step",
+    "get_integrator",
+]

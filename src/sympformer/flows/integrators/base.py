@@ -1,8 +1,11 @@
 """What an integrator is: `init` makes the history it needs, `step` takes (x, y) one step further.
 
 An integrator knows nothing of systems or layers. It is handed an oracle, a function from positions to a `Field`, and
-a `Step` that holds the clock, the step sizes and the damping, all of which may be tensors that learn. A language
-model hands it another oracle and another `Step` at every layer; `simulate` hands it the same oracle every time.
+a `Step` that holds the clock, the step sizes and the damping, all of which may be tensors that learn.
+
+Most schemes ask the oracle once, at the positions they start from: those are `FrozenIntegrator`s, and `advance` is
+their step on a field that is already there. A language model has nothing but such a field to offer (one kernel pass a
+layer), so it takes these schemes only: one that evaluates at other positions has no `advance` to call.
 """
 
 from abc import ABC, abstractmethod
@@ -13,7 +16,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from sympformer.flows.damping import Damping, Scalar
-from sympformer.flows.systems.base import Bound, Field
+from sympformer.flows.systems.base import Field
 
 Oracle = Callable[[Tensor], Field]
 State = tuple[Tensor, Tensor, Any]  # x, y, history
@@ -24,7 +27,7 @@ class Step:
     """One time step: number k = 0, 1, ..., clock t at its start, step sizes, damping.
 
     `factor` is the momentum factor of the schemes that replace 1 - alpha h by a number of their own (plain_euler);
-    None means Nesterov's (k-1)/(k+2). `bound` is applied to the new momentum: a layer's LN_y, nothing for particles.
+    None means Nesterov's (k-1)/(k+2).
     """
 
     k: int
@@ -33,14 +36,15 @@ class Step:
     h_y: Scalar
     damping: Damping
     factor: Scalar | None = None
-    bound: Bound = None
 
 
 class Integrator(ABC):
-    """Abstract base. `order` is the order on the damped system, `oracle_calls` the kernel evaluations a step."""
+    """Abstract base. `order` is the order on the damped system, `evaluations` the kernel evaluations a step."""
 
     order: ClassVar[int]
-    oracle_calls: ClassVar[int] = 1
+    evaluations: ClassVar[int]
+    momenta: ClassVar[int] = 1  # different momenta at which it asks the field
+    damped: ClassVar[bool] = True  # it uses `step.damping`; otherwise `step.factor`, or neither
 
     def init(self) -> Any:
         """The history before the first step; None for one-step methods."""
@@ -49,3 +53,16 @@ class Integrator(ABC):
     @abstractmethod
     def step(self, oracle: Oracle, x: Tensor, y: Tensor, step: Step, history: Any) -> State:
         """(x_next, y_next, history_next)."""
+
+
+class FrozenIntegrator(Integrator):
+    """Abstract base of the schemes with one evaluation, at x: a step needs the field there and nothing else."""
+
+    evaluations = 1
+
+    def step(self, oracle: Oracle, x: Tensor, y: Tensor, step: Step, history: Any) -> State:
+        return self.advance(oracle(x), x, y, step, history)
+
+    @abstractmethod
+    def advance(self, field: Field, x: Tensor, y: Tensor, step: Step, history: Any) -> State:
+        """(x_next, y_next, history_next) from the field at x."""

@@ -14,6 +14,8 @@ class GradientFlow(Integrator):
     """
 
     order = 1
+    evaluations = 1
+    damped = False
 
     def step(self, oracle: Oracle, x: Tensor, y: Tensor, step: Step, history: Any) -> State:
         return x + step.h_x * oracle(x).first_order(), y, None

@@ -5,8 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from sympformer.flows.integrators.base import Integrator, Oracle, State, Step
-from sympformer.flows.integrators.plain_euler import nesterov_factor
-from sympformer.flows.systems.base import bounded
+from sympformer.flows.integrators.euler import nesterov_factor
 
 
 class Nesterov(Integrator):
@@ -19,8 +18,10 @@ class Nesterov(Integrator):
     """
 
     order = 1
+    evaluations = 1  # but at x + (k-1)/(k+2) h y, not at x
+    damped = False
 
     def step(self, oracle: Oracle, x: Tensor, y: Tensor, step: Step, history: Any) -> State:
         u = x + nesterov_factor(step.k) * step.h_x * y
         x_next = u + step.h_x * step.h_y * oracle(u).force(y * 0)
-        return x_next, bounded((x_next - x) / step.h_x, step.bound), None
+        return x_next, (x_next - x) / step.h_x, None

@@ -6,14 +6,13 @@ from torch import Tensor
 
 from sympformer.flows.damping import Scalar
 from sympformer.flows.integrators.base import Integrator, Oracle, State, Step
-from sympformer.flows.systems.base import bounded
 
 
 class RK4(Integrator):
     """Classical Runge-Kutta on (F, G - alpha y): four kernel evaluations a step, the clock runs with h_y."""
 
     order = 4
-    oracle_calls = 4
+    evaluations = 4
 
     def step(self, oracle: Oracle, x: Tensor, y: Tensor, step: Step, history: Any) -> State:
         def slopes(share: float, dx: Tensor | None = None, dy: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -29,4 +28,4 @@ class RK4(Integrator):
         x4, y4 = slopes(1.0, x3, y3)
         x_next = x + step.h_x * (x1 + 2 * x2 + 2 * x3 + x4) / 6
         y_next = y + step.h_y * (y1 + 2 * y2 + 2 * y3 + y4) / 6
-        return x_next, bounded(y_next, step.bound), None
+        return x_next, y_next, None

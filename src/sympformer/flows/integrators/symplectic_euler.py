@@ -4,11 +4,11 @@ from typing import Any
 
 from torch import Tensor
 
-from sympformer.flows.integrators.base import Integrator, Oracle, State, Step
-from sympformer.flows.systems.base import bounded
+from sympformer.flows.integrators.base import FrozenIntegrator, State, Step
+from sympformer.flows.systems.base import Field
 
 
-class SymplecticEuler(Integrator):
+class SymplecticEuler(FrozenIntegrator):
     """y+ = sigma (y + h_y G(x, y))        x+ = x + h_x F(x, y+)
 
     (the paper's conformally symplectic Euler). On a separable Hamiltonian its Jacobian satisfies
@@ -16,8 +16,8 @@ class SymplecticEuler(Integrator):
     """
 
     order = 1
+    momenta = 2
 
-    def step(self, oracle: Oracle, x: Tensor, y: Tensor, step: Step, history: Any) -> State:
-        field = oracle(x)
-        y_next = bounded(step.damping.sigma(step.t, step.h_y) * (y + step.h_y * field.force(y)), step.bound)
+    def advance(self, field: Field, x: Tensor, y: Tensor, step: Step, history: Any) -> State:
+        y_next = step.damping.sigma(step.t, step.h_y) * (y + step.h_y * field.force(y))
         return x + step.h_x * field.velocity(y_next), y_next, None

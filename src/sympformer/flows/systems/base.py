@@ -8,22 +8,12 @@ With full visibility velocity = dH/dy and force = -dH/dx.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
 
 from sympformer.flows import checks
-from sympformer.flows.damping import Scalar
-
-# what keeps a momentum finite after a step (a layer's LayerNorm); None: nothing
-Bound = Callable[[Tensor], Tensor] | None
-
-
-def bounded(y: Tensor, bound: Bound) -> Tensor:
-    """bound(y), or y where there is no bound."""
-    return y if bound is None else bound(y)
 
 
 class Field(Protocol):
@@ -45,13 +35,6 @@ class Field(Protocol):
     def both(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """(velocity, force) at momentum y; a field whose two parts share work overrides this."""
         return self.velocity(y), self.force(y)
-
-    def euler_step(
-        self, x: Tensor, y: Tensor, h_x: Scalar, zeta_1: Scalar, zeta_2: Scalar, bound: Bound = None
-    ) -> tuple[Tensor, Tensor]:
-        """x + h_x F(x, y) and bound(zeta_1 y + zeta_2 G(x, y)): the form of all simultaneous one-step schemes here."""
-        velocity, force = self.both(y)
-        return x + h_x * velocity, bounded(zeta_1 * y + zeta_2 * force, bound)
 
 
 @dataclass(frozen=True)

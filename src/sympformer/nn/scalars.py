@@ -1,13 +1,14 @@
 """Learned scalars: step sizes, damping, momentum factors, each kept in its domain by a smooth map."""
 
 import math
-from collections import namedtuple
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 Domain = Literal["positive", "fraction"]
+Row = TypeVar("Row")
 
 
 class ScalarSpec(NamedTuple):
@@ -24,8 +25,8 @@ class ScalarSpec(NamedTuple):
         return math.log(self.start / (1 - self.start))
 
 
-class LearnedScalars(nn.Module):
-    """The scalars of one layer. Calling it gives them by name; fixed ones are plain numbers.
+class LearnedScalars(nn.Module, Generic[Row]):
+    """The scalars of one layer. Calling it gives them as a `row`, a named tuple; fixed ones are plain numbers.
 
     All learned raw values of a domain live in one vector, so that a layer pays for two small maps, not for ten.
     """
@@ -34,11 +35,9 @@ class LearnedScalars(nn.Module):
     positive: nn.Parameter | None
     fraction: nn.Parameter | None
 
-    def __init__(self, specs: dict[str, ScalarSpec]) -> None:
+    def __init__(self, row: Callable[..., Row], specs: Mapping[str, ScalarSpec]) -> None:
         super().__init__()
-        self.specs = specs
-        # A named tuple by the names in use: attributes for the equations, and the compiler can trace it.
-        self.row: Any = namedtuple("Scalars", list(specs))  # type: ignore[misc]
+        self.row, self.specs = row, dict(specs)
         self.names: dict[Domain, list[str]] = {"positive": [], "fraction": []}
         for name, spec in specs.items():
             if spec.learn:
@@ -58,21 +57,24 @@ class LearnedScalars(nn.Module):
         """The raw vector of a domain that maps to the starts."""
         return torch.tensor([self.specs[name].raw() for name in self.names[domain]])
 
-    def forward(self) -> Any:
-        """A named tuple of 0-dimensional tensors (learned) and floats (fixed)."""
+    def values(self) -> dict[str, Tensor | float]:
+        """By name: 0-dimensional tensors (learned) and floats (fixed)."""
         values: dict[str, Tensor | float] = {n: s.start for n, s in self.specs.items() if not s.learn}
         if self.positive is not None:
             values |= zip(self.names["positive"], nn.functional.softplus(self.positive).unbind(), strict=True)
         if self.fraction is not None:
             values |= zip(self.names["fraction"], self.fraction.sigmoid().unbind(), strict=True)
-        return self.row(**values)
+        return values
 
-    def numbers(self) -> Any:
+    def forward(self) -> Row:
+        return self.row(**self.values())
+
+    def numbers(self) -> Row:
         """The same as floats, for use without gradients."""
         return self.row(**self.report())
 
     @torch.no_grad()
     def report(self) -> dict[str, float]:
         """Present values as numbers, in the order of the specs."""
-        values = self()._asdict()
+        values = self.values()
         return {name: float(values[name]) for name in self.specs}

@@ -1,0 +1,40 @@
+"""What any model is made of: parts, kinds of attention, dynamics, stacks. Every choice is a row of a table."""
+
+from sympformer.nn.attention import AttentionKind, GrowingRows, Memory, View
+from sympformer.nn.config import StackConfig
+from sympformer.nn.dynamics import Classical, Hamiltonian, Layer, Nesterov, State
+from sympformer.nn.parameters import DECAYED, GROUPS, grouped_parameters, perturb_
+from sympformer.nn.parts import MLP, Embedding, Norm, Projection
+from sympformer.nn.scalars import LearnedScalars, ScalarSpec
+from sympformer.nn.stack import Stack
+from sympformer.nn.tables import ATTENTIONS, DYNAMICS, MLPS, NORMS, TABLES, register
+
+__all__ = [
+    "ATTENTIONS",
+    "DECAYED",
+    "DYNAMICS",
+    "GROUPS",
+    "MLP",
+    "MLPS",
+    "NORMS",
+    "TABLES",
+    "AttentionKind",
+    "Classical",
+    "Embedding",
+    "GrowingRows",
+    "Hamiltonian",
+    "Layer",
+    "LearnedScalars",
+    "Memory",
+    "Nesterov",
+    "Norm",
+    "Projection",
+    "ScalarSpec",
+    "Stack",
+    "StackConfig",
+    "State",
+    "View",
+    "grouped_parameters",
+    "perturb_",
+    "register",
+]

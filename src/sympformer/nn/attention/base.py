@@ -1,0 +1,119 @@
+"""What a kind of attention is, what its tokens see, and what it remembers of earlier ones."""
+
+import math
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
+
+import torch
+from torch import Tensor, nn
+
+from sympformer.nn.config import StackConfig
+
+
+class Memory(Protocol):
+    """What a layer keeps of the tokens before the present ones. Batch rows can be selected; tokens may be forgotten."""
+
+    croppable: ClassVar[bool]  # whether single tokens can be forgotten
+
+    def select(self, index: Tensor) -> None:
+        """Keep and reorder batch rows. Replaces tensors, changes none."""
+
+    def copy(self) -> Self:
+        """The same memory under a new name, for `select` to cut down."""
+
+    def crop(self, length: int) -> None:
+        """Forget all but the first `length` tokens; raise where that cannot be done."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+
+
+class View(NamedTuple):
+    """What the present tokens see: n_i tokens each, themselves included; `memory` holds those that came before."""
+
+    causal: bool
+    n: Tensor  # (T, 1)
+    log_n: Tensor  # (T,)
+    memory: Any = None  # the layer's own Memory, None where a text begins and ends here
+
+    @classmethod
+    def make(cls, causal: bool, start: int, T: int, device: torch.device, dtype: torch.dtype) -> "View":
+        """The view of T tokens that stand behind `start` others."""
+        n = torch.arange(start + 1, start + T + 1, device=device) if causal else torch.full((T,), T, device=device)
+        # in bfloat16 log n would be off by up to 0.016, and z by as much
+        log_n = n.to(torch.promote_types(dtype, torch.float32)).log()
+        return cls(causal, n.to(dtype).unsqueeze(-1), log_n)
+
+
+def no_check(cfg: StackConfig) -> None:
+    """Every combination of options is fine."""
+
+
+@dataclass(frozen=True)
+class AttentionKind:
+    """A row of the table of attention kinds.
+
+    oracle(cfg) is a module (x, view) -> flows.Field: one kernel pass, velocity and force at any momentum. It makes the
+    kind available to Hamiltonian layers. classical(cfg) is a module (x, view) -> update, for the other layers.
+    memory() is what one layer keeps. options are those of the config that the oracle uses. starts: what a preset gives
+    to an architecture of this kind, by (preset, architecture).
+    """
+
+    oracle: Callable[[StackConfig], nn.Module]
+    classical: Callable[[StackConfig], nn.Module]
+    memory: Callable[[], Memory]
+    options: frozenset[str] = frozenset()
+    starts: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    check: Callable[[StackConfig], None] = no_check
+    one_momentum: bool = False  # its kernel mixes x and y: another momentum needs another pass
+
+
+def kernels(cfg: StackConfig) -> tuple[int, float]:
+    """How many kernels an accelerated layer has, and the scale of their scores.
+
+    The mean of H score matrices of width d/H, each scaled by 1/sqrt(d/H), is one kernel of width d.
+    """
+    if cfg.heads == "averaged":
+        return 1, 1 / math.sqrt(cfg.n_head * cfg.d_model)
+    return cfg.n_head, 1 / math.sqrt(cfg.d_head)
+
+
+class GrowingRows:
+    """Rows (..., t, c) that grow along t, in a buffer that doubles, so that appending costs O(1) on average."""
+
+    def __init__(self) -> None:
+        self._buffer: Tensor | None = None
+        self.length = 0
+
+    def append(self, rows: Tensor) -> Tensor:
+        """All rows so far, the new ones last."""
+        *lead, new, c = rows.shape
+        need = self.length + new
+        if self._buffer is None or self._buffer.shape[-2] < need:
+            bigger = rows.new_empty(*lead, max(64, 2 * need), c)
+            if self._buffer is not None:
+                bigger[..., : self.length, :] = self._buffer[..., : self.length, :]
+            self._buffer = bigger
+        self._buffer.narrow(-2, self.length, new).copy_(rows)  # slices by index cost several times as much
+        self.length = need
+        return self._buffer.narrow(-2, 0, need)
+
+    def select(self, index: Tensor) -> None:
+        """Keep and reorder batch rows."""
+        if self._buffer is not None:
+            self._buffer = self._buffer[index]
+
+    def crop(self, length: int) -> None:
+        """Forget all but the first `length` rows."""
+        self.length = min(self.length, length)
+
+    def copy(self) -> "GrowingRows":
+        """The same rows under a new name."""
+        return copy(self)
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self._buffer is None else self._buffer.nbytes

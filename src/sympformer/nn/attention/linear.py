@@ -1,0 +1,137 @@
+"""Linear attention in a model: the oracle of Hamiltonian layers, the classical form of the others, their memory.
+
+The oracle is the fast twin of `flows.LinearAttention`: one chunked scan, linear in the length; a text that grows needs
+one d x d state a layer, however long it is.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sympformer import ops
+from sympformer.errors import InputError
+from sympformer.flows import Field
+from sympformer.nn.attention.base import AttentionKind, View, kernels
+from sympformer.nn.config import StackConfig
+from sympformer.nn.parts import Projection, dropout, merge_heads, residual_std, split_heads
+
+
+@dataclass
+class StateMemory:
+    """The sum over all tokens so far that linear attention reads: its size never grows."""
+
+    croppable: ClassVar[bool] = False
+    state: Tensor | None = None  # (B, H, d, d)
+
+    def select(self, index: Tensor) -> None:
+        if self.state is not None:
+            self.state = self.state[index]
+
+    def copy(self) -> "StateMemory":
+        return StateMemory(self.state)
+
+    def crop(self, length: int) -> None:
+        if self.state is not None:
+            raise InputError("the state of linear attention cannot forget single tokens; start anew from the text")
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self.state is None else self.state.nbytes
+
+
+@dataclass(frozen=True)
+class LinearField(Field):
+    """The linear field at fixed positions. Velocity and force share one scan, so ask for `both`."""
+
+    potential: Tensor  # V x, (B, T, d)
+    back: Tensor  # (d, d): carries the pull from key space to the tokens
+    q: Tensor  # (B, H, T, c), scaled
+    k: Tensor  # (B, H, T, c)
+    view: View
+    dropout: float  # of the force; 0 where nothing is dropped
+
+    def velocity(self, y: Tensor) -> Tensor:
+        return self.both(y)[0]
+
+    def force(self, y: Tensor) -> Tensor:
+        return self.both(y)[1]
+
+    def both(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """velocity_i = S_i' A x_i / n_i,  force_i = V x_i - A S_i y_i / n_i  with  S_i = sum_{j<=i} k_j y_j'."""
+        heads, memory = split_heads(y, self.q.shape[1]).to(self.q.dtype), self.view.memory
+        if memory is None:
+            moved, pulled = ops.symplectic_scan(self.q, self.k, heads, causal=self.view.causal)
+        else:
+            moved, pulled, memory.state = ops.symplectic_step(memory.state, self.q, self.k, heads)
+        velocity = merge_heads(moved / self.view.n)
+        force = self.potential - F.linear(merge_heads(pulled / self.view.n), self.back)
+        return velocity, dropout(force, self.dropout, training=True)
+
+    def first_order(self) -> Tensor:
+        """Linear attention on the same kernel: 1/n_i sum_j V x_j (q_i' k_j)."""
+        v = split_heads(self.potential, self.q.shape[1])
+        return merge_heads(ops.linear_attention(self.q, self.k, v, causal=self.view.causal) / self.view.n)
+
+
+class LinearOracle(nn.Module):
+    """Positions -> `LinearField`.
+
+    value "tied": the interaction pulls along scale W_Q' k, as in the equations; "free": along a learned matrix's k.
+    """
+
+    def __init__(self, cfg: StackConfig) -> None:
+        super().__init__()
+        d = cfg.d_model
+        self.n_kernel, self.scale = kernels(cfg)
+        self.dropout = cfg.dropout
+        self.qk = Projection(d, 2 * d)
+        self.potential = Projection(d, d)
+        self.pull = None if cfg.value == "tied" else Projection(d, d)
+
+    def forward(self, x: Tensor, view: View) -> LinearField:
+        """The field at positions x (B, T, d)."""
+        q, k = (split_heads(t, self.n_kernel) for t in self.qk(x).chunk(2, -1))
+        drop = self.dropout if self.training else 0.0
+        return LinearField(self.potential(x), self.back(), self.scale * q, k, view, drop)
+
+    def back(self) -> Tensor:
+        """The matrix that carries the pull from key space to the tokens: scale W_Q', or its own."""
+        if self.pull is not None:
+            return self.pull.weight
+        W_Q, _ = self.qk.weight.chunk(2)
+        return self.scale * W_Q.mT
+
+
+class LinearAttention(nn.Module):
+    """The linear counterpart of GPT-2's attention: 1/n_i sum_j (q_i.k_j) v_j in every head, then the output matrix."""
+
+    def __init__(self, cfg: StackConfig) -> None:
+        super().__init__()
+        self.n_head, self.scale, self.dropout = cfg.n_head, cfg.d_head**-0.5, cfg.dropout
+        self.qkv = Projection(cfg.d_model, 3 * cfg.d_model)
+        self.out = Projection(cfg.d_model, cfg.d_model, std=residual_std(cfg))
+
+    def forward(self, x: Tensor, view: View) -> Tensor:
+        """(B, T, d) -> (B, T, d)."""
+        q, k, v = (split_heads(t, self.n_head) for t in self.qkv(x).chunk(3, -1))
+        if view.memory is None:
+            mixed = ops.linear_attention(self.scale * q, k, v, causal=view.causal)
+        else:
+            mixed, view.memory.state = ops.linear_attention_step(view.memory.state, self.scale * q, k, v)
+        return dropout(self.out(merge_heads(mixed / view.n)), self.dropout, self.training)
+
+
+LINEAR = AttentionKind(
+    LinearOracle,
+    LinearAttention,
+    StateMemory,
+    options=frozenset({"heads", "value"}),
+    starts={
+        # the paper's linear baseline learns its step from 0.25 on (0.3 in its larger table)
+        ("paper", "gpt"): {"h_x": 0.25, "learn_steps": True},
+        ("paper", "sympformer"): {"h_x": 0.01, "h_y": 0.01, "value": "tied"},
+    },
+    one_momentum=True,
+)

@@ -1,0 +1,243 @@
+"""Softmax attention in a model: the oracle of Hamiltonian layers, the classical form of the others, their memory.
+
+The oracle is the fast twin of `flows.SoftmaxAttention`: flash attention that also returns the log-sum-exp. Positions
+come normalised; momenta do not.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sympformer import ops
+from sympformer.errors import InputError
+from sympformer.flows import Field
+from sympformer.nn.attention.base import AttentionKind, GrowingRows, View, kernels
+from sympformer.nn.config import StackConfig
+from sympformer.nn.parts import Projection, dropout, merge_heads, residual_std, split_heads
+
+# log z is kept in [-10, 10]: z and 1/z then stay below 22,027, which products with a momentum can carry in float32
+LOG_Z_BOUND = 10.0
+# rho_j multiplies values inside the kernel of form "paper", where an infinity would poison a whole row
+RHO_BOUND = 1e4
+
+
+@dataclass
+class PairMemory:
+    """Keys and values of all tokens so far, and their rho where the force needs it: memory grows with the context."""
+
+    croppable: ClassVar[bool] = True
+    pairs: GrowingRows = field(default_factory=GrowingRows)  # (B, 2H, t, d/H): keys of all heads, then values
+    rhos: list[GrowingRows] = field(default_factory=list)  # (B, H, t, 1), one for every time a layer asks for a force
+    asked: int = 0  # forces so far at the present tokens
+
+    def remember(self, qkv: Tensor, n_head: int) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, T, 3d) -> queries of the present tokens, keys and values of these and all before, each (B, H, ., d/H)."""
+        B, T, width = qkv.shape
+        self.asked = 0
+        if T == 1:
+            parts = qkv.view(B, 3 * n_head, 1, width // (3 * n_head))  # the same as below, for one token
+        else:
+            parts = qkv.view(B, T, 3 * n_head, -1).transpose(1, 2)  # (B, 3H, T, d/H)
+        q, pairs = parts.split_with_sizes((n_head, 2 * n_head), 1)
+        k, v = self.pairs.append(pairs).chunk(2, 1)
+        return q, k, v
+
+    def remember_rho(self, rho: Tensor) -> Tensor:
+        """rho of the present tokens -> rho of these and all before, at the same question."""
+        if self.asked == len(self.rhos):
+            self.rhos.append(GrowingRows())
+        rows = self.rhos[self.asked]
+        self.asked += 1
+        return rows.append(rho)
+
+    def select(self, index: Tensor) -> None:
+        for rows in (self.pairs, *self.rhos):
+            rows.select(index)
+
+    def copy(self) -> "PairMemory":
+        return PairMemory(self.pairs.copy(), [rows.copy() for rows in self.rhos])
+
+    def crop(self, length: int) -> None:
+        for rows in (self.pairs, *self.rhos):
+            rows.crop(length)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(rows.nbytes for rows in (self.pairs, *self.rhos))
+
+
+class Mobility(nn.Module):
+    """B of the softmax system: velocity = B y / z, by cfg.mobility.
+
+    free: any matrix, started at the identity. spd: B = L L' + eps I. derived: B = Sym(V A^-1), in float32.
+    """
+
+    EPS = 1e-4
+
+    def __init__(self, cfg: StackConfig) -> None:
+        super().__init__()
+        self.kind = cfg.mobility
+        self.factor = Projection(cfg.d_model, cfg.d_model, identity=cfg.mobility != "derived")
+
+    def forward(self, A: Tensor | None) -> Tensor:
+        """The matrix B; `A` is needed by "derived" only."""
+        W = self.factor.weight
+        if self.kind == "free":
+            return W
+        if self.kind == "spd":
+            return W @ W.mT + self.EPS * torch.eye(len(W), dtype=W.dtype, device=W.device)
+        assert A is not None
+        with torch.autocast(W.device.type, enabled=False):
+            wide = torch.promote_types(W.dtype, torch.float32)
+            M = torch.linalg.solve(A.to(wide), W.to(wide).mT)  # A^-1 V', the transpose of V A^-1 as A = A'
+        return ((M + M.mT) / 2).to(W.dtype)
+
+
+@dataclass(frozen=True)
+class SoftmaxField(Field):
+    """The softmax field at fixed positions, in log form: z = exp(log_z), mean_i = sum_j P_ij v_j."""
+
+    form: str
+    B: Tensor  # (d, d)
+    attend: Callable[[Tensor], tuple[Tensor, Tensor]]  # values -> (sum_j P_ij values_j, lse_i)
+    v: Tensor  # (B, H, T, c)
+    mean: Tensor  # (B, H, T, c)
+    log_z: Tensor  # (B, H, T, 1)
+    memory: PairMemory | None
+    dropout: float  # of the force; 0 where nothing is dropped
+
+    def velocity(self, y: Tensor) -> Tensor:
+        """velocity_i = B y_i / z_i."""
+        return self._velocity(y, self._mobile(y))
+
+    def force(self, y: Tensor) -> Tensor:
+        """own: z_i (rho_i/2 + 1) mean_i.  paper: the same + z_i/2 sum_j P_ij rho_j v_j."""
+        return self._force(y, self._mobile(y))
+
+    def both(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        By = self._mobile(y)
+        return self._velocity(y, By), self._force(y, By)
+
+    def first_order(self) -> Tensor:
+        """Classical attention on the same kernel: B sum_j P_ij v_j."""
+        return F.linear(merge_heads(self.mean), self.B)
+
+    def _mobile(self, y: Tensor) -> Tensor:
+        return split_heads(F.linear(y, self.B), self.mean.shape[1])  # (B, H, T, c)
+
+    # log z is float32 at least; velocity and force have the dtype of y, so that a model in bfloat16 stays in it
+
+    def _velocity(self, y: Tensor, By: Tensor) -> Tensor:
+        return merge_heads(By * torch.exp(-self.log_z)).to(y.dtype)
+
+    def _force(self, y: Tensor, By: Tensor) -> Tensor:
+        kinetic = (split_heads(y, self.mean.shape[1]) * By).sum(-1, keepdim=True).to(self.log_z.dtype)  # <y, B y>
+        # z (rho/2 + 1) with rho = kinetic / z^2, without ever forming z^2
+        force = (torch.exp(-self.log_z) * kinetic / 2 + torch.exp(self.log_z)) * self.mean
+        if self.form == "paper":
+            force = force + torch.exp(self.log_z) * self._others(kinetic)
+        return dropout(merge_heads(force).to(y.dtype), self.dropout, training=True)
+
+    def _others(self, kinetic: Tensor) -> Tensor:
+        """1/2 sum_j P_ij rho_j v_j: a second pass over the same kernel, for what the others' momenta add."""
+        rho = (kinetic * torch.exp(-2 * self.log_z)).clamp(-RHO_BOUND, RHO_BOUND)
+        if self.memory is not None:
+            rho = self.memory.remember_rho(rho)
+        # float16 could overflow on rho v: this pass runs in the dtype of rho there
+        narrow = self.v.dtype if self.v.dtype != torch.float16 else rho.dtype
+        pulled, _ = self.attend((rho / 2 * self.v).to(narrow))
+        return pulled
+
+
+class SoftmaxOracle(nn.Module):
+    """Positions -> `SoftmaxField`, one kernel pass."""
+
+    def __init__(self, cfg: StackConfig) -> None:
+        super().__init__()
+        d = cfg.d_model
+        self.n_kernel, self.scale = kernels(cfg)
+        self.tied, self.form, self.dropout = cfg.value == "tied", cfg.form, cfg.dropout
+        self.qkv = Projection(d, (2 if self.tied else 3) * d)
+        self.mobility = Mobility(cfg)
+
+    def forward(self, x: Tensor, view: View) -> SoftmaxField:
+        """The field at positions x (B, T, d)."""
+        A, B = self.matrices()
+        scale = self.scale if A is None else 1.0
+        qkv = self.qkv(x) if A is None else _tied_projections(x, A)  # (B, T, 3d)
+        if view.memory is None:
+            q, k, v = (split_heads(t, self.n_kernel) for t in qkv.chunk(3, -1))
+        else:
+            q, k, v = view.memory.remember(qkv, self.n_kernel)
+
+        def attend(values: Tensor) -> tuple[Tensor, Tensor]:
+            a = q if q.dtype == values.dtype else q.to(values.dtype)
+            if view.memory is not None:
+                return ops.cached_attention_lse(a, k, values, scale=scale)
+            return ops.attention_lse(a, k, values, scale=scale, causal=view.causal)
+
+        mean, lse = attend(v)
+        log_z = (lse - view.log_n).clamp(-LOG_Z_BOUND, LOG_Z_BOUND).unsqueeze(-1)
+        drop = self.dropout if self.training else 0.0
+        return SoftmaxField(self.form, B, attend, v, mean, log_z, view.memory, drop)
+
+    def matrices(self) -> tuple[Tensor | None, Tensor]:
+        """A where the value is tied to it, and B."""
+        A = self.tied_matrix() if self.tied else None
+        return A, self.mobility(A)
+
+    def tied_matrix(self) -> Tensor:
+        """A = scale Sym(W_K' W_Q), so that x_i' A x_j is the symmetric part of the averaged scores."""
+        W_Q, W_K = self.qkv.weight.chunk(2)
+        A = self.scale * W_K.mT @ W_Q
+        return (A + A.mT) / 2
+
+
+def _tied_projections(x: Tensor, A: Tensor) -> Tensor:
+    """Queries A x, keys x, values A x."""
+    Ax = F.linear(x, A)
+    return torch.cat((Ax, x.to(Ax.dtype), Ax), -1)
+
+
+class SoftmaxAttention(nn.Module):
+    """Multi-head attention of GPT-2 without biases."""
+
+    def __init__(self, cfg: StackConfig) -> None:
+        super().__init__()
+        self.n_head, self.scale, self.dropout = cfg.n_head, cfg.d_head**-0.5, cfg.dropout
+        self.qkv = Projection(cfg.d_model, 3 * cfg.d_model)
+        self.out = Projection(cfg.d_model, cfg.d_model, std=residual_std(cfg))
+
+    def forward(self, x: Tensor, view: View) -> Tensor:
+        """sum_j P_ij v_j in every head, then the output matrix, (B, T, d)."""
+        mixed = self._mixed(self.qkv(x), view)
+        return dropout(self.out(merge_heads(mixed)), self.dropout, self.training)
+
+    def _mixed(self, qkv: Tensor, view: View) -> Tensor:
+        if view.memory is None:
+            q, k, v = (split_heads(t, self.n_head) for t in qkv.chunk(3, -1))
+            return ops.attention(q, k, v, scale=self.scale, causal=view.causal)
+        out, _ = ops.cached_attention_lse(*view.memory.remember(qkv, self.n_head), scale=self.scale)
+        return out
+
+
+def check(cfg: StackConfig) -> None:
+    """Refuse combinations that make no sense together."""
+    if cfg.heads == "multi" and cfg.value == "tied":
+        raise InputError("value = 'tied' needs heads = 'averaged': a head's A x is d_model wide, its slice is not")
+    if cfg.mobility == "derived" and cfg.value != "tied":
+        raise InputError("mobility = 'derived' is Sym(V A^-1) and needs value = 'tied', which makes A explicit")
+
+
+SOFTMAX = AttentionKind(
+    SoftmaxOracle,
+    SoftmaxAttention,
+    PairMemory,
+    options=frozenset({"heads", "form", "value", "mobility"}),
+    starts={("paper", "sympformer"): {"h_x": 0.1, "h_y": 0.1, "form": "paper"}},
+    check=check,
+)

@@ -1,0 +1,234 @@
+"""What defines a stack of layers: a frozen, validated dataclass. Every option says which layers use it.
+
+An option that the chosen parts do not use is refused when it is given, and left out when a config is written.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self, get_args
+
+from sympformer.config_checks import check_names, check_types
+from sympformer.errors import InputError
+from sympformer.flows import INTEGRATORS, FrozenIntegrator
+from sympformer.nn.tables import ATTENTIONS, DYNAMICS, MLPS, check_choice
+
+Form = Literal["own", "paper"]
+Heads = Literal["averaged", "multi"]
+Value = Literal["free", "tied"]
+Mobility = Literal["free", "spd", "derived"]
+Schedule = Literal["log-linear", "nesterov", "constant"]
+MlpVelocity = Literal["momentum", "attention", "own"]
+MomentumBound = Literal["norm", "cap", "none"]
+
+# field -> the table that holds its values
+CHOICES = {
+    "architecture": "dynamics",
+    "attention": "attention",
+    "integrator": "integrator",
+    "norm": "norm",
+    "mlp": "mlp",
+}
+# options that decide whether others are of use, and the values they can have
+SWITCHES: dict[str, Iterable[Any]] = {
+    "look_ahead": (False, True),
+    "momentum_bound": get_args(MomentumBound),
+    "damping": get_args(Schedule),
+    "integrator": INTEGRATORS,
+    "mlp": MLPS,
+}
+ALWAYS = frozenset(
+    {"architecture", "attention", "n_layer", "n_head", "d_model", "norm", "mlp", "dropout", "share_layers", "causal"}
+)
+NO_MLP = "none"
+
+
+@dataclass(frozen=True)
+class StackConfig:
+    """The layers of a model, as steps of one of the dynamics."""
+
+    architecture: str = "sympformer"
+    """sympformer (damped Hamiltonian step), yuriiformer (Euclidean Nesterov step) or gpt (classical block)."""
+    attention: str = "softmax"
+    """softmax or linear attention."""
+    integrator: str = "exp_euler"
+    """sympformer: its time integrator, a name of flows.INTEGRATORS with one kernel evaluation a step."""
+
+    n_layer: int = 4
+    """Number of layers: time steps of the flow."""
+    n_head: int = 4
+    """Number of heads; it must divide d_model."""
+    d_model: int = 64
+    """Width of a token's position, and of its momentum."""
+    norm: str = "layernorm"
+    """The norm in front of attention and MLP, at the end, and on momenta under bound "norm"."""
+    mlp: str = "gelu"
+    """The MLP of a layer's second half, or none."""
+    mlp_ratio: int = 4
+    """Hidden width of the MLP as a multiple of d_model."""
+    dropout: float = 0.0
+    """Dropout on embeddings, attention updates and MLP updates."""
+    share_layers: bool = False
+    """Whether all layers share one set of weights and scalars (ALBERT-like)."""
+    causal: bool = True
+    """Whether a token sees only itself and earlier tokens; False: every token sees all."""
+
+    heads: Heads = "averaged"
+    """sympformer: one kernel from the scores averaged over heads (the paper), or one kernel a head."""
+    form: Form = "own"
+    """Softmax force: gradient of a token's own Hamiltonian, or the paper's row form with the others' momenta."""
+    value: Value = "free"
+    """What the force points along: a learned value matrix, or the paper's A x with A from queries and keys."""
+    mobility: Mobility = "free"
+    """Softmax mobility B: a learned matrix, symmetric positive definite by construction, or Sym(V A^-1)."""
+
+    damping: Schedule = "log-linear"
+    """alpha(t) = c_log/t + c_lin, c_log/t, or c_lin. plain_euler uses `factor` instead."""
+    learn_damping: bool = True
+    """Whether the damping coefficients are learned, a pair for each layer."""
+    c_log: float = 3.0
+    """Start of the coefficient of 1/t."""
+    c_lin: float = 1e-4
+    """Start of the constant part of the damping."""
+    t0: float = 1.0
+    """Time of the first layer; the clock then advances by h_x a layer."""
+    factor: float = 0.9
+    """Start of plain_euler's momentum factor a, in (0, 1)."""
+    h_x: float = 0.1
+    """Start of the position step. gpt: the step of the attention update."""
+    h_y: float = 0.1
+    """Start of the momentum step."""
+    learn_steps: bool = True
+    """Whether step sizes are learned, a pair for each layer."""
+    look_ahead: bool = False
+    """Evaluate attention at x + mu y instead of x."""
+    mu: float = 0.001
+    """Start of the look-ahead in front of attention, in (0, 1). yuriiformer: of both its look-aheads."""
+
+    mlp_velocity: MlpVelocity = "momentum"
+    """Which velocity the MLP step extends: the momentum (Algorithm 1), (x+ - x)/h, or a stream of its own."""
+    mlp_look_ahead: float = 0.9
+    """Start of the MLP step's look-ahead m, in (0, 1)."""
+    beta: float = 0.9
+    """Start of the MLP step's momentum factor, in (0, 1). yuriiformer: of both its factors."""
+    gamma: float = 1.0
+    """Start of the MLP step's gain. yuriiformer: of both its gains."""
+    momentum_bound: MomentumBound = "norm"
+    """What keeps the momentum finite: the norm, a cap on the root mean square of each row, or none."""
+    momentum_gain: float = 1.0
+    """Start of the momentum norms' gains."""
+    momentum_cap: float = 1.0
+    """Largest root mean square of a row under bound "cap"."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for option, kind in CHOICES.items():
+            check_choice(kind, getattr(self, option), option)
+        self._check_sizes()
+        self._check_ranges()
+        self._check_integrator()
+        ATTENTIONS[self.attention].check(self)
+        refuse_unused(self, [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default])
+
+    def _check_sizes(self) -> None:
+        for name in ("n_layer", "n_head", "d_model", "mlp_ratio"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.d_model % self.n_head:
+            raise InputError(f"n_head must divide d_model, got n_head = {self.n_head} and d_model = {self.d_model}")
+
+    def _check_ranges(self) -> None:
+        for name in ("factor", "mu", "mlp_look_ahead", "beta"):
+            if not 0 < getattr(self, name) < 1:
+                raise InputError(f"{name} must lie strictly between 0 and 1, got {getattr(self, name)}")
+        for name in ("h_x", "h_y", "c_log", "c_lin", "t0", "gamma", "momentum_gain", "momentum_cap"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"{name} must be positive and finite, got {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout must lie in [0, 1), got {self.dropout}")
+
+    def _check_integrator(self) -> None:
+        """A layer has one field to offer, at the positions it starts from."""
+        scheme = INTEGRATORS[self.integrator]
+        if not issubclass(scheme, FrozenIntegrator):
+            fit = [name for name, kind in INTEGRATORS.items() if issubclass(kind, FrozenIntegrator)]
+            raise InputError(
+                f"integrator = {self.integrator!r} does not fit a layer, which has one field to offer, at its own"
+                f" positions; choose one of {', '.join(fit)}"
+            )
+        if scheme.momenta > 1 and ATTENTIONS[self.attention].one_momentum:
+            raise InputError(
+                f"{self.integrator} needs a second scan with {self.attention} attention, whose state mixes x and y;"
+                " choose presymp_euler or exp_euler"
+            )
+
+    @property
+    def d_head(self) -> int:
+        """Width of a head."""
+        return self.d_model // self.n_head
+
+    def used(self) -> frozenset[str]:
+        """The options that have an effect, given the others."""
+        mlp = frozenset() if self.mlp == NO_MLP else frozenset({"mlp_ratio"})
+        return ALWAYS | mlp | DYNAMICS[self.architecture].options(self)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed; unknown names are errors that suggest the nearest.
+
+        What the change puts out of use goes back to its default.
+        """
+        check_names(type(self), changes, "model", "model option")
+        return self.made_of(self.to_dict(), changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields that have an effect, as plain values."""
+        used = self.used()
+        return {name: value for name, value in dataclasses.asdict(self).items() if name in used}
+
+    @classmethod
+    def made_of(cls, starts: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
+        """The config of `given` on top of `starts`. What is given must be of use; starts that are not are left out."""
+        everything = {**starts, **given}
+        chosen = {name: everything[name] for name in {*CHOICES, *SWITCHES} & everything.keys()}
+        try:
+            used = _draft(cls, chosen).used()
+        except InputError:  # the same complaint as the config's own, which names the cause better
+            used = frozenset(everything)
+        kept = {name: value for name, value in starts.items() if name in used}
+        config = cls(**{**kept, **given})
+        refuse_unused(config, given)
+        return config
+
+
+def _draft(cls: type[StackConfig], chosen: Mapping[str, Any]) -> StackConfig:
+    """A config of the choices alone, not validated: enough to ask which options are used."""
+    draft = object.__new__(cls)
+    for field in dataclasses.fields(cls):
+        object.__setattr__(draft, field.name, chosen.get(field.name, field.default))
+    for option, kind in CHOICES.items():
+        check_choice(kind, getattr(draft, option), option)
+    return draft
+
+
+def refuse_unused(config: StackConfig, given: Iterable[str]) -> None:
+    """Refuse options that have no effect with the chosen parts."""
+    used = config.used()
+    for name in given:
+        if name not in used:
+            raise InputError(f"{name} = {getattr(config, name)!r} {_whose(config, name)}; leave it out")
+
+
+def _whose(config: StackConfig, name: str) -> str:
+    """Why an option has no effect: because of another option's value, or because of the kind of layer."""
+
+    def helps(option: str, value: object) -> bool:
+        return name in _draft(type(config), vars(config) | {option: value}).used()
+
+    for option, values in SWITCHES.items():
+        if any(helps(option, value) for value in values):
+            return f"has no effect with {option} = {getattr(config, option)!r}"
+    for option, table, what in (("attention", ATTENTIONS, "attention"), ("architecture", DYNAMICS, "layers")):
+        if others := [row for row in table if helps(option, row)]:
+            return f"belongs to {' and '.join(others)} {what}, not to {getattr(config, option)}"
+    return f"has no effect on {config.architecture} layers with {config.attention} attention"

@@ -1,0 +1,42 @@
+"""What a layer is: one time step from `State` to `State`."""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from sympformer.flows.damping import Scalar
+from sympformer.nn.attention.base import View
+from sympformer.nn.config import StackConfig
+from sympformer.nn.scalars import LearnedScalars
+
+
+class State(NamedTuple):
+    """What one layer hands to the next."""
+
+    x: Tensor  # (B, T, d) positions
+    y: Tensor  # (B, T, d) momenta
+    v: Tensor | None = None  # (B, T, d) the MLP's own velocity, of mlp_velocity "own" only
+    t: Scalar = 1.0  # the clock
+    k: int = 0  # time steps taken
+    history: Any = None  # of a multistep integrator
+
+
+class Layer(nn.Module):
+    """Abstract base of the dynamics. `forward` is the equation, as it stands in the paper."""
+
+    has_momentum = True  # whether y is used
+    scalars: LearnedScalars[Any]
+
+    @staticmethod
+    def options(cfg: StackConfig) -> frozenset[str]:
+        """The options of a config that layers of this kind use, beside those of every layer."""
+        return frozenset()
+
+    @abstractmethod
+    def forward(self, state: State, view: View) -> State:
+        """One time step."""
+
+    def report(self, t: float) -> tuple[dict[str, float], float]:
+        """The present scalars at time t, and the time after the step."""
+        return self.scalars.report(), t

@@ -1,0 +1,45 @@
+"""The classical transformer block: one Euler step of a first-order flow, then the MLP's."""
+
+from typing import NamedTuple
+
+from sympformer.flows.damping import Scalar
+from sympformer.nn.attention.base import View
+from sympformer.nn.config import StackConfig
+from sympformer.nn.dynamics.base import Layer, State
+from sympformer.nn.parts import mlp, norm
+from sympformer.nn.scalars import LearnedScalars, ScalarSpec
+from sympformer.nn.tables import ATTENTIONS
+
+
+class ClassicalScalars(NamedTuple):
+    """The step of the attention update."""
+
+    h_x: Scalar = 1.0
+
+
+class Classical(Layer):
+    """x = x + h Attn(LN(x))        x = x + MLP(LN(x))
+
+    h = 1 in GPT-2; the paper's linear baseline learns it.
+    """
+
+    has_momentum = False
+
+    def __init__(self, cfg: StackConfig) -> None:
+        super().__init__()
+        self.norm_attention, self.attention = norm(cfg), ATTENTIONS[cfg.attention].classical(cfg)
+        self.mlp = mlp(cfg)
+        unit_step = cfg.h_x == 1.0 and not cfg.learn_steps
+        step = {} if unit_step else {"h_x": ScalarSpec(cfg.h_x, "positive", cfg.learn_steps)}
+        self.scalars = LearnedScalars(ClassicalScalars, step)
+
+    @staticmethod
+    def options(cfg: StackConfig) -> frozenset[str]:
+        return frozenset({"h_x", "learn_steps"})
+
+    def forward(self, state: State, view: View) -> State:
+        h = self.scalars().h_x
+        x = state.x + h * self.attention(self.norm_attention(state.x), view)
+        if self.mlp is not None:
+            x = x + self.mlp(x)  # the norm is the MLP's own
+        return state._replace(x=x)

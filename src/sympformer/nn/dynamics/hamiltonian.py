@@ -1,0 +1,117 @@
+"""SympFormer: a step of the damped Hamiltonian system, then an inertial MLP step (the paper's Algorithm 1)."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from sympformer.flows import FrozenIntegrator, LogLinear, Step, get_integrator
+from sympformer.flows.damping import Scalar
+from sympformer.nn.attention.base import View
+from sympformer.nn.config import NO_MLP, StackConfig
+from sympformer.nn.dynamics.base import Layer, State
+from sympformer.nn.parts import bound_options, mlp, momentum_bound, norm
+from sympformer.nn.scalars import LearnedScalars, ScalarSpec
+from sympformer.nn.tables import ATTENTIONS
+
+
+class HamiltonianScalars(NamedTuple):
+    """Steps, damping alpha(t) = c_log/t + c_lin or a momentum factor, look-aheads, the MLP step's factor and gain."""
+
+    h_x: Scalar
+    h_y: Scalar
+    factor: Scalar | None = None
+    c_log: Scalar = 0.0
+    c_lin: Scalar = 0.0
+    mu: Scalar = 0.0
+    mlp_look_ahead: Scalar = 0.0
+    beta: Scalar = 0.0
+    gamma: Scalar = 0.0
+
+
+class Hamiltonian(Layer):
+    """F, G = oracle(LN(x + mu y), y)        x, y = integrator step        y = LN_y(y)
+
+    d = MLP(LN(x + m y))        y = LN_v(beta y + gamma d)        x = x + y
+    """
+
+    def __init__(self, cfg: StackConfig) -> None:
+        super().__init__()
+        self.norm_attention, self.oracle = norm(cfg), ATTENTIONS[cfg.attention].oracle(cfg)
+        scheme = get_integrator(cfg.integrator)
+        assert isinstance(scheme, FrozenIntegrator)  # the config refuses others
+        self.scheme = scheme
+        self.bound_attention = momentum_bound(cfg)
+        self.mlp = mlp(cfg)
+        self.bound_mlp = None if self.mlp is None else momentum_bound(cfg)
+        self.mlp_velocity, self.look_ahead, self.t0 = cfg.mlp_velocity, cfg.look_ahead, cfg.t0
+        self.scalars = LearnedScalars(HamiltonianScalars, scalar_specs(cfg))
+
+    def forward(self, state: State, view: View) -> State:
+        s, (x, y, v, t, k, history) = self.scalars(), state
+        bar = self.norm_attention(x + s.mu * y if self.look_ahead else x)
+        field = self.oracle(bar, view)  # one kernel pass
+        x_next, y, history = self.scheme.advance(field, x, y, self.time_step(s, t, k), history)
+        y = self.bound_attention(y)
+        if self.mlp is not None and self.bound_mlp is not None:
+            u = self.mlp_input(y, v, x_next - x, s.h_x)
+            u = self.bound_mlp(s.beta * u + s.gamma * self.mlp(x_next + s.mlp_look_ahead * u))
+            x_next = x_next + u
+            y, v = self.mlp_output(u, y, v)
+        return State(x_next, y, v, t + s.h_x, k + 1, history)
+
+    def time_step(self, s: HamiltonianScalars, t: Scalar, k: int) -> Step:
+        """The layer as a time step of the flow."""
+        return Step(k, t, s.h_x, s.h_y, LogLinear(s.c_log, s.c_lin, self.t0), s.factor)
+
+    def mlp_input(self, y: Tensor, v: Tensor | None, moved: Tensor, h: Scalar) -> Tensor:
+        """The velocity that the MLP step extends, by cfg.mlp_velocity: y (Algorithm 1), (x+ - x)/h, or v."""
+        if self.mlp_velocity == "own":
+            assert v is not None
+            return v
+        return moved / h if self.mlp_velocity == "attention" else y
+
+    def mlp_output(self, u: Tensor, y: Tensor, v: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """(y, v) after the MLP step whose velocity came out as u."""
+        if self.mlp_velocity == "momentum":
+            return u, v
+        return y, u if self.mlp_velocity == "own" else v
+
+    def report(self, t: float) -> tuple[dict[str, float], float]:
+        """The scalars, the clock t, and the damping rate alpha(t) where there is one."""
+        values = self.scalars.report() | {"t": t}
+        if self.scheme.damped:
+            damping = LogLinear(values.get("c_log", 0.0), values.get("c_lin", 0.0), self.t0)
+            values["alpha"] = float(damping.alpha(t))
+        return values, t + values["h_x"]
+
+    @staticmethod
+    def options(cfg: StackConfig) -> frozenset[str]:
+        used = {"integrator", "t0", "h_x", "h_y", "learn_steps", "look_ahead", *_damping(cfg)}
+        used |= {"mu"} if cfg.look_ahead else set()
+        used |= {"damping", "learn_damping"} if get_integrator(cfg.integrator).damped else set()
+        used |= set() if cfg.mlp == NO_MLP else {"mlp_velocity", "mlp_look_ahead", "beta", "gamma"}
+        return frozenset(used) | bound_options(cfg) | ATTENTIONS[cfg.attention].options
+
+
+def _damping(cfg: StackConfig) -> list[str]:
+    """The names of the scalars that damp the momentum."""
+    if not get_integrator(cfg.integrator).damped:
+        return ["factor"]
+    return {"log-linear": ["c_log", "c_lin"], "nesterov": ["c_log"], "constant": ["c_lin"]}[cfg.damping]
+
+
+def scalar_specs(cfg: StackConfig) -> dict[str, ScalarSpec]:
+    """The scalars that a layer of this config uses, and no others."""
+    specs = {name: ScalarSpec(getattr(cfg, name), "positive", cfg.learn_steps) for name in ("h_x", "h_y")}
+    for name in _damping(cfg):
+        if name == "factor":
+            specs[name] = ScalarSpec(cfg.factor, "fraction")
+        else:
+            specs[name] = ScalarSpec(getattr(cfg, name), "positive", cfg.learn_damping)
+    if cfg.look_ahead:
+        specs["mu"] = ScalarSpec(cfg.mu, "fraction")
+    if cfg.mlp != NO_MLP:
+        specs["mlp_look_ahead"] = ScalarSpec(cfg.mlp_look_ahead, "fraction")
+        specs["beta"] = ScalarSpec(cfg.beta, "fraction")
+        specs["gamma"] = ScalarSpec(cfg.gamma, "positive")
+    return specs

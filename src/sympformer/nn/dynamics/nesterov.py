@@ -1,0 +1,59 @@
+"""YuriiFormer: Nesterov's step in Euclidean space."""
+
+from typing import NamedTuple
+
+from sympformer.flows.damping import Scalar
+from sympformer.nn.attention.base import View
+from sympformer.nn.config import StackConfig
+from sympformer.nn.dynamics.base import Layer, State
+from sympformer.nn.parts import bound_options, mlp, momentum_bound, norm
+from sympformer.nn.scalars import LearnedScalars, ScalarSpec
+from sympformer.nn.tables import ATTENTIONS
+
+
+class NesterovScalars(NamedTuple):
+    """Look-ahead, factor and gain of each half."""
+
+    mu_attention: Scalar
+    beta_attention: Scalar
+    gamma_attention: Scalar
+    mu_mlp: Scalar = 0.0
+    beta_mlp: Scalar = 0.0
+    gamma_mlp: Scalar = 0.0
+
+
+class Nesterov(Layer):
+    """y = LN_v(beta y + gamma Attn(LN(x + mu y)))        x = x + y        and the same with the MLP
+
+    (Lie-Trotter splitting), with one LN_v for both halves and scalars of their own for each.
+    """
+
+    def __init__(self, cfg: StackConfig) -> None:
+        super().__init__()
+        self.norm_attention, self.attention = norm(cfg), ATTENTIONS[cfg.attention].classical(cfg)
+        self.mlp = mlp(cfg)
+        self.bound = momentum_bound(cfg)
+        specs = {
+            "mu": ScalarSpec(cfg.mu, "fraction"),
+            "beta": ScalarSpec(cfg.beta, "fraction"),
+            "gamma": ScalarSpec(cfg.gamma, "positive"),
+        }
+        halves = ("attention",) if self.mlp is None else ("attention", "mlp")
+        self.scalars = LearnedScalars(
+            NesterovScalars, {f"{name}_{half}": spec for half in halves for name, spec in specs.items()}
+        )
+
+    @staticmethod
+    def options(cfg: StackConfig) -> frozenset[str]:
+        return frozenset({"mu", "beta", "gamma"}) | bound_options(cfg)
+
+    def forward(self, state: State, view: View) -> State:
+        s, x, y = self.scalars(), state.x, state.y
+        update = self.attention(self.norm_attention(x + s.mu_attention * y), view)
+        y = self.bound(s.beta_attention * y + s.gamma_attention * update)
+        x = x + y
+        if self.mlp is not None:
+            update = self.mlp(x + s.mu_mlp * y)
+            y = self.bound(s.beta_mlp * y + s.gamma_mlp * update)
+            x = x + y
+        return state._replace(x=x, y=y)

@@ -1,0 +1,248 @@
+"""The one place where a layer is exchanged for a faster program that gives the same.
+
+`program(layer)` is what a stack calls instead of the layer: its fused form, while the door (`ops.plain`) is open and
+the layer is nothing but ours; otherwise the layer itself. `folded(layer)` is the same for a decoder, which takes a
+token at a time and learns nothing: there the way through `nn.Module.__call__` costs as much as the small matrix
+product it leads to, so constants are worked out once and modules are called directly.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules import module as torch_modules
+
+from sympformer import ops
+from sympformer.flows import Euler, Field, Step
+from sympformer.flows.damping import Scalar
+from sympformer.nn.attention.base import View
+from sympformer.nn.attention.linear import LinearAttention, LinearOracle
+from sympformer.nn.attention.softmax import SoftmaxAttention, SoftmaxField, SoftmaxOracle
+from sympformer.nn.dynamics.base import State
+from sympformer.nn.dynamics.classical import Classical
+from sympformer.nn.dynamics.hamiltonian import Hamiltonian, HamiltonianScalars
+from sympformer.nn.dynamics.nesterov import Nesterov
+from sympformer.nn.parts import MLP, Norm, Projection
+from sympformer.nn.scalars import LearnedScalars
+
+Program = Callable[[State, View], State]
+Function = Callable[..., Any]
+
+
+def program(layer: nn.Module) -> Program:
+    """What to call for a layer."""
+    fused = FUSED.get(type(layer))
+    return layer if fused is None or not ops.fast() or not untouched(layer) else partial(fused, layer)
+
+
+def untouched(module: nn.Module) -> bool:
+    """Whether calling a module runs its class's own forward and nothing else, on weights that are there.
+
+    Hooks, a replaced forward (patches, offloading) and weights that are not materialised want the plain way.
+    """
+    listened = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+    anywhere = torch_modules._global_forward_hooks or torch_modules._global_forward_pre_hooks
+    there = all(parameter is None or not parameter.is_meta for parameter in module._parameters.values())
+    return not listened and not anywhere and "forward" not in vars(module) and there
+
+
+# --- fused layers: the equations of nn.dynamics with fewer intermediates kept for the backward pass
+
+
+def classical(layer: Any, state: State, view: View) -> State:
+    """`Classical`; a unit step multiplies nothing."""
+    h, x = layer.scalars().h_x, state.x
+    update = layer.attention(layer.norm_attention(x), view)
+    x = ops.plus(x, h, update)
+    if layer.mlp is not None:
+        x = x + layer.mlp(x)
+    return state._replace(x=x)
+
+
+def nesterov(layer: Any, state: State, view: View) -> State:
+    """`Nesterov`."""
+    s, x, y = layer.scalars(), state.x, state.y
+    update = layer.attention(layer.norm_attention(ops.plus(x, s.mu_attention, y)), view)
+    y = bounded_sum(layer.bound, s.beta_attention, y, s.gamma_attention, update)
+    x = x + y
+    if layer.mlp is not None:
+        update = layer.mlp(ops.plus(x, s.mu_mlp, y))
+        y = bounded_sum(layer.bound, s.beta_mlp, y, s.gamma_mlp, update)
+        x = x + y
+    return state._replace(x=x, y=y)
+
+
+def hamiltonian(layer: Any, state: State, view: View) -> State:
+    """`Hamiltonian`."""
+    s, (x, y, v, t, k, history) = layer.scalars(), state
+    field = layer.oracle(layer.norm_attention(ops.plus(x, s.mu, y) if layer.look_ahead else x), view)
+    x_next, y, history = _advance(layer, field, x, y, layer.time_step(s, t, k), history)
+    if layer.mlp is not None:
+        u = y if layer.mlp_velocity == "momentum" else layer.mlp_input(y, v, x_next - x, s.h_x)
+        update = layer.mlp(ops.plus(x_next, s.mlp_look_ahead, u))
+        u = bounded_sum(layer.bound_mlp, s.beta, u, s.gamma, update)
+        x_next = x_next + u
+        y, v = layer.mlp_output(u, y, v)
+    return State(x_next, y, v, t + s.h_x, k + 1, history)
+
+
+FUSED: dict[type[nn.Module], Callable[[Any, State, View], State]] = {
+    Classical: classical,
+    Nesterov: nesterov,
+    Hamiltonian: hamiltonian,
+}
+
+
+def _advance(layer: Any, field: Field, x: Tensor, y: Tensor, step: Step, history: Any) -> tuple[Tensor, Tensor, Any]:
+    """The integrator's step and the bound on the momentum: in one for Euler schemes on softmax fields of form "own"."""
+    bound = layer.bound_attention
+    fits = isinstance(layer.scheme, Euler) and isinstance(field, SoftmaxField) and is_plain_norm(bound)
+    if fits and field.form == "own" and field.dropout == 0:  # type: ignore[attr-defined]
+        zeta_1, zeta_2 = layer.scheme.prefactors(step)
+        B, mean, log_z = field.B, field.mean, field.log_z  # type: ignore[attr-defined]
+        return *ops.own_euler_step(x, y, B, mean, log_z, step.h_x, zeta_1, zeta_2, bound.weight), None
+    x, y, history = layer.scheme.advance(field, x, y, step, history)
+    return x, bound(y), history
+
+
+def bounded_sum(bound: Any, a: Scalar, u: Tensor, b: Scalar, v: Tensor) -> Tensor:
+    """bound(a u + b v); a LayerNorm does it without keeping the sum."""
+    if is_plain_norm(bound):
+        return ops.norm_of_sum(a, u, b, v, bound.weight)
+    return bound(ops.plus(a * u, b, v))
+
+
+def is_plain_norm(bound: Any) -> bool:
+    """Whether a bound is our LayerNorm, so that its gain may be read instead of calling it."""
+    return type(bound) is FoldedNorm or (type(bound) is Norm and untouched(bound))
+
+
+# --- folded layers: what a module computes in evaluation, without the machinery of modules around it
+
+
+class Folded:
+    """A module as a decoder sees it: some of its names hold what is cheaper to call, the others are its own."""
+
+    def __init__(self, module: nn.Module, **parts: Any) -> None:
+        self._module = module
+        vars(self).update(parts)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._module, name)
+        vars(self)[name] = value  # looked up once
+        return value
+
+
+def folded(layer: nn.Module) -> Program:
+    """A program for one layer while a text grows and nothing learns. Weights may not be replaced meanwhile."""
+    return _fold(layer) if ops.fast() else layer
+
+
+def _fold(module: nn.Module) -> Function:
+    """A function that gives what calling the module gives, in evaluation; the module itself unless it is plain ours."""
+    fold = FOLDS.get(type(module))
+    return module if fold is None or module.training or not untouched(module) else fold(module)
+
+
+def _children(module: nn.Module, **parts: Any) -> Folded:
+    """The module with its children folded, and `parts` in place of its own."""
+    return Folded(module, **{name: _fold(child) for name, child in module.named_children()}, **parts)
+
+
+def _fold_projection(module: nn.Module) -> Function:
+    parameters = module._parameters
+    return lambda x: F.linear(x, parameters["weight"])  # type: ignore[arg-type]
+
+
+class FoldedNorm:
+    """`Norm` as a function whose gain can be read."""
+
+    def __init__(self, module: Norm) -> None:
+        self._parameters, self._shape, self._eps = module._parameters, module.normalized_shape, module.eps
+
+    @property
+    def weight(self) -> Tensor:
+        gain = self._parameters["weight"]
+        assert gain is not None
+        return gain
+
+    def __call__(self, x: Tensor) -> Tensor:
+        # `F.layer_norm` looks up the state of cuDNN first, which takes longer than the norm of a token
+        return torch.layer_norm(x, self._shape, self._parameters["weight"], None, self._eps)
+
+
+def _fold_mlp(module: Any) -> Function:
+    norm, up, down = _fold(module.norm), _fold(module.up), _fold(module.down)
+    return lambda x: down(small_gelu(up(norm(x))))
+
+
+def small_gelu(x: Tensor) -> Tensor:
+    """x (1 + erf(x / sqrt 2)) / 2. For a token at a time the formula as it stands: the CPU library spends 40
+    microseconds on setting up its kernel, more than a layer's other elementwise work together."""
+    if x.numel() > 4096 or x.device.type != "cpu":
+        return F.gelu(x)
+    return torch.erf(x * math.sqrt(0.5)).add_(1).mul_(x).mul_(0.5)
+
+
+def _fold_scalars(module: Any) -> Function:
+    row = module.numbers()
+    return lambda: row
+
+
+def _fold_forward(module: nn.Module) -> Function:
+    """The class's own forward on folded children."""
+    return partial(type(module).forward, _children(module))
+
+
+def _fold_oracle(module: Any) -> Function:
+    kept = module.matrices()
+    view: Any = _children(module, matrices=lambda: kept)
+    return partial(SoftmaxOracle.forward, view)
+
+
+class OneStep:
+    """A damping schedule at one step (t, h), as numbers: a layer of a decoder takes the same step again and again."""
+
+    def __init__(self, step: Step) -> None:
+        t, h, damping = step.t, step.h_y, step.damping
+        self._values = float(damping.alpha(t)), float(damping.sigma(t, h)), float(damping.weight(t, h))
+
+    def alpha(self, t: Scalar) -> float:
+        return self._values[0]
+
+    def sigma(self, t: Scalar, h: Scalar) -> float:
+        return self._values[1]
+
+    def weight(self, t: Scalar, h: Scalar) -> float:
+        return self._values[2]
+
+
+def _fold_hamiltonian(module: Any) -> Function:
+    kept: dict[int, Step] = {}
+
+    def time_step(s: HamiltonianScalars, t: float, k: int) -> Step:
+        if k not in kept:
+            step = module.time_step(s, t, k)
+            kept[k] = Step(step.k, step.t, step.h_x, step.h_y, OneStep(step), step.factor)
+        return kept[k]
+
+    return partial(hamiltonian, _children(module, time_step=time_step))
+
+
+FOLDS: dict[type[nn.Module], Callable[[Any], Function]] = {
+    Projection: _fold_projection,
+    Norm: FoldedNorm,
+    MLP: _fold_mlp,
+    LearnedScalars: _fold_scalars,
+    SoftmaxOracle: _fold_oracle,
+    LinearOracle: _fold_forward,
+    SoftmaxAttention: _fold_forward,
+    LinearAttention: _fold_forward,
+    Classical: lambda layer: partial(classical, _children(layer)),
+    Nesterov: lambda layer: partial(nesterov, _children(layer)),
+    Hamiltonian: _fold_hamiltonian,
+}

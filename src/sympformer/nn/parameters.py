@@ -1,0 +1,41 @@
+"""The parameters of a model: which optimizer group each is in, and noise on them."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+GROUPS = ("matrix", "embedding", "gain", "scalar")
+DECAYED = ("matrix", "embedding")
+
+
+def grouped_parameters(model: nn.Module) -> dict[str, list[nn.Parameter]]:
+    """Every parameter once, under the group its module declares.
+
+    A module from elsewhere (an adapter, a registered part) may declare none: its matrices are then in "matrix", its
+    vectors in "gain".
+    """
+    groups: dict[str, list[nn.Parameter]] = {group: [] for group in GROUPS}
+    seen: set[int] = set()
+    for module, parameter in _own_parameters(model):
+        if id(parameter) not in seen:
+            seen.add(id(parameter))
+            groups[str(getattr(module, "group", "matrix" if parameter.ndim >= 2 else "gain"))].append(parameter)
+    return groups
+
+
+def _own_parameters(model: nn.Module) -> Iterator[tuple[nn.Module, nn.Parameter]]:
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            yield module, parameter
+
+
+@torch.no_grad()
+def perturb_(model: nn.Module, std: float = 0.2, seed: int = 0) -> nn.Module:
+    """Add N(0, std^2) to every matrix and table, so that attention and momentum matter. For tests and audits."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        if parameter.ndim >= 2:
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.add_((std * noise).to(parameter))
+    return model

@@ -1,0 +1,137 @@
+"""The parts that layers are made of. Each knows the optimizer group of its parameters and how they start.
+
+Groups: "matrix" (decayed, clipped), "embedding" (decayed), "gain" (undecayed), "scalar" (see scalars.py).
+"""
+
+import math
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sympformer.nn.config import NO_MLP, StackConfig
+from sympformer.nn.tables import MLPS, NORMS, register
+
+STD = 0.02  # GPT-2's
+
+
+class Projection(nn.Linear):
+    """A matrix without bias. `std`: of its normal start; "identity" starts it at the identity."""
+
+    group = "matrix"
+
+    def __init__(self, n_in: int, n_out: int, std: float = STD, identity: bool = False) -> None:
+        self.std, self.identity = std, identity  # before the base class, which resets
+        super().__init__(n_in, n_out, bias=False)
+
+    def reset_parameters(self) -> None:
+        if self.identity:
+            nn.init.eye_(self.weight)
+        else:
+            nn.init.normal_(self.weight, std=self.std)
+
+
+class Embedding(nn.Embedding):
+    """A table of vectors."""
+
+    group = "embedding"
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=STD)
+
+
+class Norm(nn.LayerNorm):
+    """LayerNorm without bias, its gain started at `gain`."""
+
+    group = "gain"
+
+    def __init__(self, d: int, gain: float = 1.0) -> None:
+        self.gain = gain
+        super().__init__(d, bias=False)
+
+    def reset_parameters(self) -> None:
+        nn.init.constant_(self.weight, self.gain)
+
+
+register("norm", "layernorm", Norm)
+
+
+def norm(cfg: StackConfig, gain: float = 1.0) -> nn.Module:
+    """The norm of a config, its gain started at `gain`."""
+    return NORMS[cfg.norm](cfg.d_model, gain)
+
+
+class Cap(nn.Module):
+    """Scale rows whose root mean square exceeds `limit` down to it; leave the others alone."""
+
+    def __init__(self, limit: float) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def forward(self, y: Tensor) -> Tensor:
+        rms = y.float().square().mean(-1, keepdim=True).sqrt()
+        return y * (self.limit / rms.clamp_min(self.limit)).to(y.dtype)
+
+
+BOUND_OPTIONS = {"norm": "momentum_gain", "cap": "momentum_cap"}
+
+
+def bound_options(cfg: StackConfig) -> frozenset[str]:
+    """The options that the momentum's bound uses."""
+    return frozenset({"momentum_bound", BOUND_OPTIONS.get(cfg.momentum_bound, "momentum_bound")})
+
+
+def momentum_bound(cfg: StackConfig) -> nn.Module:
+    """What keeps a momentum finite, by cfg.momentum_bound."""
+    if cfg.momentum_bound == "norm":
+        return norm(cfg, cfg.momentum_gain)
+    return Cap(cfg.momentum_cap) if cfg.momentum_bound == "cap" else nn.Identity()
+
+
+class MLP(nn.Module):
+    """Norm, then GELU between two matrices, mlp_ratio times as wide. `down` starts small, as in GPT-2."""
+
+    def __init__(self, cfg: StackConfig) -> None:
+        super().__init__()
+        self.dropout = cfg.dropout
+        self.norm = norm(cfg)
+        self.up = Projection(cfg.d_model, cfg.mlp_ratio * cfg.d_model)
+        self.down = Projection(cfg.mlp_ratio * cfg.d_model, cfg.d_model, std=residual_std(cfg))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return dropout(self.down(F.gelu(self.up(self.norm(x)))), self.dropout, self.training)
+
+
+def no_mlp(cfg: StackConfig) -> None:
+    """Layers without a second half."""
+    return
+
+
+register("mlp", "gelu", MLP)
+register("mlp", NO_MLP, no_mlp)
+
+
+def mlp(cfg: StackConfig) -> nn.Module | None:
+    """The MLP of a config, if any."""
+    return MLPS[cfg.mlp](cfg)
+
+
+def residual_std(cfg: StackConfig) -> float:
+    """GPT-2's start of the matrices that write into the residual stream: 0.02 / sqrt(2 n_layer)."""
+    return STD / math.sqrt(2 * cfg.n_layer)
+
+
+def split_heads(x: Tensor, n_head: int) -> Tensor:
+    """(B, T, d) -> (B, H, T, d/H)."""
+    B, T, d = x.shape
+    return x.view(B, T, n_head, d // n_head).transpose(1, 2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """(B, H, T, d/H) -> (B, T, d)."""
+    B, H, T, d_head = x.shape
+    return x.transpose(1, 2).reshape(B, T, H * d_head)
+
+
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """Dropout that costs nothing where it does nothing."""
+    return F.dropout(x, p, training) if p > 0 and training else x

@@ -1,0 +1,71 @@
+"""A stack of layers: time steps of one flow, each a block of its own or all the same block."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import nn
+
+from sympformer.nn import fast
+from sympformer.nn.attention.base import Memory, View
+from sympformer.nn.config import StackConfig
+from sympformer.nn.dynamics.base import Layer, State
+from sympformer.nn.tables import ATTENTIONS, DYNAMICS
+
+# runs layer k; the default is to call it
+Call = Callable[[fast.Program, State, View, int], State]
+
+
+def call_layer(layer: fast.Program, state: State, view: View, k: int) -> State:
+    """Run layer k."""
+    return layer(state, view)
+
+
+class Stack(nn.Module):
+    """Abstract base of what is made of layers: `blocks` and the way through them."""
+
+    blocks: nn.ModuleList
+
+    def __init__(self, cfg: StackConfig) -> None:
+        super().__init__()
+        self.cfg = cfg
+
+    def new_blocks(self) -> nn.ModuleList:
+        """The blocks, freshly started."""
+        n_blocks = 1 if self.cfg.share_layers else self.cfg.n_layer
+        return nn.ModuleList(DYNAMICS[self.cfg.architecture](self.cfg) for _ in range(n_blocks))
+
+    def layers(self) -> list[Any]:
+        """The block of every layer, first to last."""
+        return [*self.blocks] * (self.cfg.n_layer if self.cfg.share_layers else 1)
+
+    def new_memories(self) -> list[Memory]:
+        """What the layers keep of a text, at its start."""
+        make = ATTENTIONS[self.cfg.attention].memory
+        return [make() for _ in range(self.cfg.n_layer)]
+
+    def programs(self) -> list[fast.Program]:
+        """What to call for every layer."""
+        return [fast.program(layer) for layer in self.layers()]
+
+    def advance(
+        self,
+        state: State,
+        view: View,
+        memories: Sequence[Memory] | None = None,
+        programs: Sequence[fast.Program] | None = None,
+        call: Call = call_layer,
+    ) -> State:
+        """The state after the last layer. `memories`: of each layer. `call` runs a layer, and may watch it."""
+        for k, layer in enumerate(self.programs() if programs is None else programs):
+            seen = view if memories is None else view._replace(memory=memories[k])
+            state = call(layer, state, seen, k)
+        return state
+
+    def layer_scalars(self) -> list[dict[str, float]]:
+        """Per layer: the present scalars, and where there is a clock its time t and the damping rate alpha(t)."""
+        rows, t = [], self.cfg.t0
+        for layer in self.layers():
+            assert isinstance(layer, Layer)
+            values, t = layer.report(t)
+            rows.append(values)
+        return rows

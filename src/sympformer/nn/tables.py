@@ -1,0 +1,72 @@
+"""The tables that every choice is a row of, and the one way to add a row: `register`.
+
+| kind | a row is | called as |
+|---|---|---|
+| integrator | a subclass of `flows.FrozenIntegrator` (others integrate particles, not layers) | `Scheme()` |
+| attention | an `nn.AttentionKind` | see there |
+| norm | a module class | `Norm(d, gain)`, gain: the start of its scale |
+| mlp | a module class | `MLP(cfg)`, takes (B, T, d) as it is and normalises it itself |
+| dynamics | a subclass of `nn.Layer` | `Dynamics(cfg)` |
+
+Validation, the command line, descriptions and the property tests read these tables.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from torch import nn
+
+from sympformer.errors import InputError, unknown_name
+from sympformer.flows import INTEGRATORS, Integrator
+
+if TYPE_CHECKING:
+    from sympformer.nn.attention.base import AttentionKind
+    from sympformer.nn.config import StackConfig
+    from sympformer.nn.dynamics.base import Layer
+
+Row = TypeVar("Row")
+
+ATTENTIONS: dict[str, "AttentionKind"] = {}
+NORMS: dict[str, Callable[[int, float], nn.Module]] = {}
+MLPS: dict[str, Callable[["StackConfig"], nn.Module | None]] = {}
+DYNAMICS: dict[str, "type[Layer]"] = {}
+
+TABLES: dict[str, dict[str, Any]] = {
+    "integrator": INTEGRATORS,
+    "attention": ATTENTIONS,
+    "norm": NORMS,
+    "mlp": MLPS,
+    "dynamics": DYNAMICS,
+}
+
+
+def register(kind: str, name: str, row: Row) -> Row:
+    """Add a choice, for example `register("norm", "rms", RMSNorm)`; configs may then say `norm: rms`."""
+    table = _table(kind)
+    if not isinstance(name, str) or not name.isidentifier():
+        raise InputError(f"the name of {_a(kind)} must be a word of letters, digits and underscores, got {name!r}")
+    if name in table:
+        raise InputError(f"there is {_a(kind)} named {name!r} already; choose another name")
+    if not callable(row) and kind != "attention":
+        raise InputError(f"{_a(kind)} must be a class or a function, got {type(row).__name__}")
+    if kind == "integrator" and not (isinstance(row, type) and issubclass(row, Integrator)):
+        raise InputError(f"the integrator {name!r} must be a subclass of sympformer.flows.Integrator")
+    table[name] = row
+    return row
+
+
+def check_choice(kind: str, name: object, option: str | None = None) -> None:
+    """Refuse a name that is not in its table, with the nearest that is."""
+    table = _table(kind)
+    if name not in table:
+        raise unknown_name(option or kind, name, table)
+
+
+def _table(kind: str) -> dict[str, Any]:
+    if kind not in TABLES:
+        raise unknown_name("kind of part", kind, TABLES)
+    return TABLES[kind]
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[0] in 'ai' else 'a'} {kind}"
