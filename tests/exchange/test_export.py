@@ -12,12 +12,11 @@ from huggingface_hub import ModelCard
 from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-from sympformer import cli
+from sympformer import audit, cli
 from sympformer.errors import InputError
 from sympformer.exchange import export_run, import_run
 from sympformer.exchange.card import Subject, card
 from sympformer.exchange.record import RECORD, read_record
-from sympformer.experiments import audit
 from sympformer.models import VARIANTS, LanguageModel
 from sympformer.training import load_run
 from sympformer.training.checkpoint import CheckpointFolder, Progress

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from sympformer.audit import AuditReport
 from sympformer.data.corpora.hub import HUB
 from sympformer.exchange.record import Record
-from sympformer.experiments.audit import AuditReport
 from sympformer.models import ModelConfig
 from sympformer.training.config import DEFAULT_VARIANT
 

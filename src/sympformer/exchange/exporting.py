@@ -34,7 +34,7 @@ def export_run(
 
     which: the "best" weights by validation loss, or the "last". name: OWNER/NAME on a hub, for the card.
     """
-    from sympformer.experiments.audit import audit_model
+    from sympformer.audit import audit_model
 
     out = Path(out)
     check_new(out)
