@@ -13,7 +13,7 @@ from sympformer.audit.caching import chunked_logits
 from sympformer.audit.checks import Finding, Logits
 from sympformer.audit.gradients import adversarial
 from sympformer.audit.report import AuditReport, AuditRow
-from sympformer.audit.weights import Subject, Weights, copied, subject
+from sympformer.audit.weights import Specimen, Weights, copied, specimen
 from sympformer.errors import InputError
 from sympformer.loading import block_size_of, logits_of, token_tables, vocab_size_of
 from sympformer.progress import steps_with_progress
@@ -90,8 +90,8 @@ def audit_model(
         texts = _texts(model, vocab_size, length, seed, device)
 
         @lru_cache(maxsize=1)  # one copy at a time
-        def look_at(name: Weights) -> Subject:
-            return subject(model, name, texts, dtype, seed)
+        def look_at(name: Weights) -> Specimen:
+            return specimen(model, name, texts, dtype, seed)
 
         jobs = [(name, check) for name in weights for check in CHECKS]
         rows = []
@@ -101,7 +101,7 @@ def audit_model(
         return AuditReport(rows, look_at(weights[-1]).precision, texts.shape[1], vocab_size, seed)
 
 
-def _row(name: str, check: str, looked_at: Subject, texts: Tensor, vocab_size: int, seed: int) -> AuditRow:
+def _row(name: str, check: str, looked_at: Specimen, texts: Tensor, vocab_size: int, seed: int) -> AuditRow:
     trial = Trial(looked_at.model, logits_of(looked_at.model), texts, vocab_size, looked_at.tolerance, seed)
     try:
         found = CHECKS[check](trial)

@@ -59,16 +59,16 @@ def _print(target: "Target", report: "AuditReport") -> None:
     from dataclasses import replace
 
     from rich.console import Console
-    from rich.table import Table
+
+    from sympformer.tables import Head, terminal_table
 
     # a variant or a factory has just been started; a run and a folder have been trained
     given = "fresh" if target.kind in ("variant", "factory") else "trained"
     rows = [replace(row, weights=given) if row.weights == "given" else row for row in report.rows]
-    table = Table(title=f"{target.name}: {report.length} tokens of {report.vocab_size}, {report.precision}")
-    for heading in ("check", "weights", "deviation", "allowed", "first at", "verdict"):
-        table.add_column(heading, justify="right" if heading in ("deviation", "allowed", "first at") else "left")
-    for row in rows:
-        table.add_row(
+    title = f"{target.name}: {report.length} tokens of {report.vocab_size}, {report.precision}"
+    figures = [Head(text) for text in ("deviation", "allowed", "first at")]
+    cells = [
+        (
             row.check,
             row.weights,
             "" if row.deviation is None else f"{row.deviation:.2g}",
@@ -76,8 +76,12 @@ def _print(target: "Target", report: "AuditReport") -> None:
             "" if row.first_position is None else str(row.first_position),
             "not tried" if not row.tried else "[green]holds[/]" if row.passed else "[bold red]FAILS[/]",
         )
+        for row in rows
+    ]
     console = Console()
-    console.print(table)
+    console.print(
+        terminal_table(title, [Head("check", True), Head("weights", True), *figures, Head("verdict", True)], cells)
+    )
     notes = dict.fromkeys(f"{row.check}: {row.note}" for row in rows if row.note and row.passed)
     for line in (*notes, *(f"FAILS {row.sentence}" for row in rows if not row.passed)):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

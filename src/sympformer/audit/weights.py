@@ -1,7 +1,6 @@
 """The copies of a model that an audit looks at: as given, fresh, perturbed; in the best precision the model can do."""
 
 import copy
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sympformer.errors import InputError, unknown_name
 from sympformer.loading import logits_of
-from sympformer.models import LanguageModel, build_model
+from sympformer.models import LanguageModel, build_model, perturb_
 
 Weights = Literal["given", "fresh", "perturbed"]
 GAIN = 0.8  # of a perturbation, seen as a matrix on vectors of its width; 0.2 an entry at width 16
@@ -27,7 +26,7 @@ TOLERANCES: dict[torch.dtype, float] = {
 
 
 @dataclass(frozen=True)
-class Subject:
+class Specimen:
     """A model to be looked at, in eval mode, with the tolerance that its precision and its logits allow."""
 
     model: nn.Module
@@ -36,7 +35,7 @@ class Subject:
     note: str = ""
 
 
-def subject(model: nn.Module, weights: Weights, idx: Tensor, dtype: torch.dtype | None, seed: int) -> Subject:
+def specimen(model: nn.Module, weights: Weights, idx: Tensor, dtype: torch.dtype | None, seed: int) -> Specimen:
     """The copy of `model` with the weights asked for. The model itself stays as it is."""
     if weights not in ("given", "fresh", "perturbed"):
         raise unknown_name("weights", weights, ["given", "fresh", "perturbed"])
@@ -51,7 +50,7 @@ def subject(model: nn.Module, weights: Weights, idx: Tensor, dtype: torch.dtype 
     working = _least_precise(twin, idx)
     scale = logits[logits.isfinite()].abs().max().item()
     name, inner = (str(d).removeprefix("torch.") for d in (logits.dtype, working))
-    return Subject(
+    return Specimen(
         twin, TOLERANCES[working] * (scale or 1.0), name if name == inner else f"{name}, {inner} inside", note
     )
 
@@ -91,18 +90,13 @@ def _in(model: nn.Module, dtype: torch.dtype) -> nn.Module:
 @torch.no_grad()
 def _perturbed(model: nn.Module, idx: Tensor, seed: int) -> tuple[nn.Module, str]:
     """The model with noise on every matrix and table, so that all of its parts matter; a fresh start hides leaks."""
-    matrices = [p for p in model.parameters() if p.ndim >= 2 and p.is_floating_point() and p.numel() > 0]
-    starts = [matrix.clone() for matrix in matrices]
+    starts = [parameter.clone() for parameter in model.parameters()]
     for k in range(TRIES):
-        gain, generator = GAIN / 2**k, torch.Generator().manual_seed(seed)
-        for matrix in matrices:
-            noise = torch.randn(matrix.shape, generator=generator, dtype=torch.float64)
-            # by width, unlike models.perturb_: a wide model would saturate
-            matrix.add_((gain / math.sqrt(matrix[0].numel()) * noise).to(matrix))
+        perturb_(model, GAIN / 2**k, seed, by_width=True)
         if _usable(logits_of(model)(idx)):
             return model, "" if k == 0 else f"perturbed {2**k} times less, for finite logits"
-        for matrix, start in zip(matrices, starts, strict=True):
-            matrix.copy_(start)
+        for parameter, start in zip(model.parameters(), starts, strict=True):
+            parameter.copy_(start)
     return model, "not perturbed: no perturbation gives finite logits"
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sympformer.errors import InputError
-from sympformer.studies.report import sections, write_report
+from sympformer.studies.report import sections
 from sympformer.studies.report.figures import MINUS, NONE
-from sympformer.studies.report.page import SECTIONS, page
+from sympformer.studies.report.page import SECTIONS, page, write_report
 from sympformer.studies.report.ranking_table import ranking_table
 from sympformer.studies.results import Results
 from tests.studies.report.dom import Node, read

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sympformer import cli, data
-from sympformer.studies.scoring.evaluate import open_subject, open_text, text_losses
+from sympformer.studies.scoring.evaluate import open_text, open_trained, text_losses
 from sympformer.training import TrainConfig, TrainedRun, evaluate_model, load_run, run_training
 
 BLOCK = 32
@@ -89,8 +89,8 @@ def test_which_weights(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
         return load_run(folder, which, **options)
 
     monkeypatch.setattr("sympformer.training.run.load_run", watched)
-    open_subject(str(folders["run"]))
-    open_subject(str(folders["run"]), "last")
+    open_trained(str(folders["run"]))
+    open_trained(str(folders["run"]), "last")
     assert asked == ["best", "last"]
 
 
@@ -111,13 +111,13 @@ def test_a_hugging_face_folder(folders: dict[str, Path], hf: Path, capsys: pytes
 
 def test_the_loss_of_a_hugging_face_folder(folders: dict[str, Path], hf: Path) -> None:
     """Against the plain sum over windows, one token after the other."""
-    subject = open_subject(str(hf))
-    prepared = open_text(subject, str(folders["bpe"]), "validation")
+    trained = open_trained(str(hf))
+    prepared = open_text(trained, str(folders["bpe"]), "validation")
     assert prepared is not None
-    result = text_losses(subject, prepared, "validation", tokens=320, batch_size=3)
+    result = text_losses(trained, prepared, "validation", tokens=320, batch_size=3)
     nats, count, size = 0.0, 0, 0
     for inputs, targets in data.validation_blocks(prepared.tokens("validation"), BLOCK, 320).batches(1):
-        chances = subject.target.logits(torch.from_numpy(inputs)).double().softmax(-1)[0]
+        chances = trained.target.logits(torch.from_numpy(inputs)).double().softmax(-1)[0]
         for place, token in enumerate(targets[0].tolist()):
             nats -= math.log(float(chances[place, token]))
             size += len(prepared.tokenizer.decode([token]).encode()) if token != prepared.tokenizer.end_of_text else 0

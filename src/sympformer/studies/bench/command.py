@@ -9,6 +9,7 @@ from typing import get_args
 from sympformer.errors import InputError, unknown_name
 from sympformer.studies.bench.suites import SUITES, Row, Suite
 from sympformer.studies.bench.timing import machine
+from sympformer.tables import Head, terminal_table
 
 
 def bench(suites: list[Suite] | None = None, rounds: int = 15, out: str | None = "runs/bench.json") -> int:
@@ -54,14 +55,10 @@ def _writable(out: str) -> Path:
 
 def _print(suite: str, rows: list[Row]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     here = machine()
     title = f"{suite}: {here['processor']}, {here['threads']} threads, torch {here['torch']}"
-    table = Table(title=title, title_justify="left")
-    for column, justify in (("measured", "left"), ("ratio", "right"), ("wanted", "right"), ("", "left")):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
-    for row in rows:
-        verdict = {True: "met", False: "[bold red]missed[/]", None: ""}[row.met]
-        table.add_row(row.what, f"{row.value:.2f}", row.wanted, verdict)
-    Console(width=None if sys.stdout.isatty() else 110).print(table)
+    verdicts = {True: "met", False: "[bold red]missed[/]", None: ""}
+    cells = [(row.what, f"{row.value:.2f}", row.wanted, verdicts[row.met]) for row in rows]
+    heads = [Head("measured", left=True, wrap=True), Head("ratio"), Head("wanted"), Head("", left=True)]
+    Console(width=None if sys.stdout.isatty() else 110).print(terminal_table(title, heads, cells))

@@ -53,7 +53,7 @@ def report(targets: list[str], out: str | None = None, baseline: str | None = No
     from sympformer.studies.compare import comparison as comparisons
     from sympformer.studies.compare.runs import runs_results
     from sympformer.studies.compare.workers import Workers
-    from sympformer.studies.report import write_report
+    from sympformer.studies.report.page import write_report
     from sympformer.studies.results.plots import pictures
 
     first = Path(targets[0])
@@ -79,7 +79,7 @@ def report(targets: list[str], out: str | None = None, baseline: str | None = No
 
 def write_outputs(results: "Results", folder: Path, drawn: "Sequence[Picture] | None" = None) -> Path:
     """Write results.json, tables, plots and the report; returns the report's path. drawn: the plots, if they are."""
-    from sympformer.studies.report import write_report
+    from sympformer.studies.report.page import write_report
     from sympformer.studies.results import FILE, tables
     from sympformer.studies.results.plots import pictures, write_plots
 

@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from sympformer import __version__
 from sympformer.studies.flow.race import Race, Run
+from sympformer.tables import Head, markdown_table, terminal_table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-HEADER = ("method", "step", "calls a step", "oracle calls to target", "speed-up")
+HEADS = [
+    Head("method", left=True),
+    *(Head(text, wrap=True) for text in ("step", "calls a step", "oracle calls to target", "speed-up")),
+]
 
 
 def outcome(run: Run, max_calls: int) -> str:
@@ -49,21 +53,14 @@ def _speed_up(run: Run, race: Race) -> str:
 
 def markdown(race: Race, title: str, notes: list[str]) -> str:
     """The table as Markdown, with its notes."""
-    lines = [f"# {title}", "", "| " + " | ".join(HEADER) + " |", "|---|--:|--:|--:|--:|"]
-    lines += ["| " + " | ".join(cells) + " |" for cells in rows(race)]
-    return "\n".join([*lines, "", *(f"{note}\n" for note in notes)]).rstrip() + "\n"
+    return (
+        "\n".join([f"# {title}\n", markdown_table(HEADS, rows(race)), *(f"{note}\n" for note in notes)]).rstrip() + "\n"
+    )
 
 
 def terminal(race: Race, title: str) -> "Table":
     """The table for the terminal."""
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for i, name in enumerate(HEADER):
-        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=i == 0)
-    for cells in rows(race):
-        table.add_row(*cells)
-    return table
+    return terminal_table(title, HEADS, rows(race))
 
 
 def to_json(race: Race, options: dict[str, Any], notes: list[str]) -> str:

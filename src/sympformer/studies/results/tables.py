@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sympformer import tables
 from sympformer.studies.results import ModelResult, Results, Spread
+from sympformer.tables import Head
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -97,30 +99,23 @@ def struck(model: ModelResult) -> bool:
     return model.audit is not None and not model.passed
 
 
+def _heads(chosen: Sequence[Column]) -> list[Head]:
+    return [Head(column.head, column.left) for column in chosen]
+
+
 def terminal_table(results: Results) -> "Table":
     """For a console: the columns that matter most, as many as a hundred characters hold."""
-    from rich.table import Column as Head
-    from rich.table import Table
-
     chosen = [column for column in columns(results) if column.short]
-    heads = [Head(c.head, justify="left" if c.left else "right", no_wrap=True) for c in chosen]
-    table = Table(*heads, title=f"{results.title}: {results.budget}, seeds {', '.join(map(str, results.seeds))}")
-    for model, cells in rows(results, chosen):
-        table.add_row(*cells, style="strike" if struck(model) else "bold" if model.name == results.baseline else None)
-    return table
+    title = f"{results.title}: {results.budget}, seeds {', '.join(map(str, results.seeds))}"
+    found = rows(results, chosen)
+    styles = ["strike" if struck(m) else "bold" if m.name == results.baseline else None for m, _ in found]
+    return tables.terminal_table(title, _heads(chosen), [cells for _, cells in found], styles)
 
 
 def markdown_table(results: Results) -> str:
     """For a README."""
-    chosen = columns(results)
-    lines = [_pipes(c.head for c in chosen), _pipes("---" if c.left else "--:" for c in chosen)]
-    for model, cells in rows(results):
-        lines.append(_pipes(f"~~{cell}~~" if struck(model) else cell for cell in cells))
-    return "\n".join(lines) + "\n"
-
-
-def _pipes(cells: Any) -> str:
-    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+    cells = [[f"~~{c}~~" for c in of_model] if struck(m) else of_model for m, of_model in rows(results)]
+    return tables.markdown_table(_heads(columns(results)), cells)
 
 
 def latex_table(results: Results) -> str:

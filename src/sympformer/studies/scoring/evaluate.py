@@ -23,7 +23,7 @@ COMPARED, PIECE = 20_000, 256  # tokens that two tokenizers are compared on, and
 
 
 @dataclass(frozen=True)
-class Subject:
+class Trained:
     """A trained model, how its loss is computed, and the data it came from, if that is known."""
 
     target: "Target"
@@ -60,15 +60,15 @@ def evaluate(
             raise InputError(f"{name} must be at least 1, got {number}")
     if trained_kind(target) == "hf" and data is None and not probes:
         raise InputError(f"{target} brings no data of its own: give --data FOLDER (prepared tokens), --probes, or both")
-    subject = open_subject(target, which, trust_remote_code)
-    if probes and subject.target.tokenizer is None:
+    trained = open_trained(target, which, trust_remote_code)
+    if probes and trained.target.tokenizer is None:
         raise InputError(f"{target} has no tokenizer, and the probes are text: save the model's tokenizer beside it")
-    prepared = open_text(subject, data, split)
-    print(subject.title)
+    prepared = open_text(trained, data, split)
+    print(trained.title)
     if prepared is not None:
-        _print_losses(subject, prepared, split, tokens, batch_size)
+        _print_losses(trained, prepared, split, tokens, batch_size)
     if probes:
-        _print_probes(subject, batch_size)
+        _print_probes(trained, batch_size)
     return 0
 
 
@@ -91,7 +91,7 @@ def trained_kind(text: str) -> Literal["run", "hf"]:
     raise InputError(f"{text} {what}: make one with 'sympformer train --out {text}'")
 
 
-def open_subject(text: str, which: Literal["best", "last"] = "best", trust_remote_code: bool = False) -> Subject:
+def open_trained(text: str, which: Literal["best", "last"] = "best", trust_remote_code: bool = False) -> Trained:
     """The trained model in a folder."""
     if trained_kind(text) == "run":
         return _open_run(text, which)
@@ -100,7 +100,7 @@ def open_subject(text: str, which: Literal["best", "last"] = "best", trust_remot
     return _open_hugging_face(text, trust_remote_code)
 
 
-def _open_run(text: str, which: Literal["best", "last"]) -> Subject:
+def _open_run(text: str, which: Literal["best", "last"]) -> Trained:
     from sympformer.loading import Target
     from sympformer.training.engine import LossOf
     from sympformer.training.run import load_run
@@ -109,10 +109,10 @@ def _open_run(text: str, which: Literal["best", "last"]) -> Subject:
     cfg = run.model.cfg
     target = Target(text, "run", run.model, cfg.vocab_size, cfg.block_size, run.tokenizer)
     title = f"{text}, step {run.checkpoint.progress.step}"
-    return Subject(target, title, cfg.block_size, LossOf(run.model), run.config.data)
+    return Trained(target, title, cfg.block_size, LossOf(run.model), run.config.data)
 
 
-def _open_hugging_face(text: str, trust_remote_code: bool) -> Subject:
+def _open_hugging_face(text: str, trust_remote_code: bool) -> Trained:
     from sympformer.loading import open_target
 
     target = open_target(text, trust_remote_code)
@@ -122,25 +122,25 @@ def _open_hugging_face(text: str, trust_remote_code: bool) -> Subject:
 
         return cross_entropy(target.logits(inputs).float().flatten(0, 1), targets.flatten())
 
-    return Subject(target, text, min(target.block_size or LONGEST_WINDOW, LONGEST_WINDOW), loss_of, None)
+    return Trained(target, text, min(target.block_size or LONGEST_WINDOW, LONGEST_WINDOW), loss_of, None)
 
 
 # --- on what text
 
 
-def open_text(subject: Subject, data: str | None, split: str) -> "Prepared | None":
+def open_text(trained: Trained, data: str | None, split: str) -> "Prepared | None":
     """The tokens to score: those asked for, else the run's own. Their ids must mean the same to the model."""
     from sympformer.data import load_prepared
     from sympformer.training.choices import open_data
 
     if data is not None:
         prepared = load_prepared(data)
-    elif subject.own_data is not None:
-        prepared = open_data(subject.own_data)
+    elif trained.own_data is not None:
+        prepared = open_data(trained.own_data)
     else:
         return None
     prepared.tokens(split)  # says at once if there is no such split
-    difference = tokenizer_difference(subject.target, prepared, split)
+    difference = tokenizer_difference(trained.target, prepared, split)
     if difference is not None:
         raise InputError(
             f"the tokens in {prepared.folder} were made by another tokenizer than the model's ({difference}):"
@@ -193,7 +193,7 @@ def _pieces(prepared: "Prepared", split: str) -> Iterator[list[int]]:
 
 
 def text_losses(
-    subject: Subject, prepared: "Prepared", split: str, tokens: int | None = None, batch_size: int = 16
+    trained: Trained, prepared: "Prepared", split: str, tokens: int | None = None, batch_size: int = 16
 ) -> "Evaluation":
     """Nats per token, perplexity and bits per byte of a split, or of so many tokens of it."""
     import torch
@@ -202,33 +202,33 @@ def text_losses(
     from sympformer.progress import steps_with_progress
     from sympformer.training.evaluate import evaluate_sums, summary
 
-    blocks = validation_blocks(prepared.tokens(split), subject.window, tokens)
+    blocks = validation_blocks(prepared.tokens(split), trained.window, tokens)
     ticks = steps_with_progress(-(-len(blocks) // batch_size), "text")
 
     def loss_of(inputs: "Tensor", targets: "Tensor") -> "Tensor":
         next(ticks)
-        return subject.loss_of(inputs, targets)
+        return trained.loss_of(inputs, targets)
 
-    device = next((p.device for p in subject.target.model.parameters()), torch.device("cpu"))
+    device = next((p.device for p in trained.target.model.parameters()), torch.device("cpu"))
     sums = evaluate_sums(loss_of, device, blocks, prepared.tokenizer.byte_lengths(), batch_size)
     next(ticks, None)  # takes the bar away
     return summary(*sums)
 
 
-def _print_losses(subject: Subject, prepared: "Prepared", split: str, tokens: int | None, batch_size: int) -> None:
-    result = text_losses(subject, prepared, split, tokens, batch_size)
-    print(f"{split} of {prepared.sheet.corpus['name']}, {subject.window} tokens at once")
+def _print_losses(trained: Trained, prepared: "Prepared", split: str, tokens: int | None, batch_size: int) -> None:
+    result = text_losses(trained, prepared, split, tokens, batch_size)
+    print(f"{split} of {prepared.sheet.corpus['name']}, {trained.window} tokens at once")
     print(f"{result.loss:.4f} nats per token ({result.tokens:,} tokens)")
     print(f"{result.perplexity:.3f} perplexity")
     print(f"{result.bits_per_byte:.4f} bits per byte ({result.bytes:,} bytes)")
 
 
-def _print_probes(subject: Subject, batch_size: int) -> None:
+def _print_probes(trained: Trained, batch_size: int) -> None:
     from rich.console import Console
 
     from sympformer.studies.scoring.probes import cut_note, probe_table, score_probes
 
-    target = subject.target
+    target = trained.target
     assert target.tokenizer is not None  # checked before anything was printed
     scores = score_probes(target.logits, target.tokenizer, target.block_size, batch_size=batch_size)
     Console().print(probe_table(scores))

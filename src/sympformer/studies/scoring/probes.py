@@ -17,6 +17,7 @@ from torch import Tensor
 from sympformer.data.probes import KINDS, Probe, probe_set
 from sympformer.errors import DivergenceError, InputError
 from sympformer.progress import steps_with_progress
+from sympformer.tables import Head, terminal_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -208,17 +209,14 @@ def _mean(values: Sequence[float]) -> float:
 
 def probe_table(scores: dict[str, ProbeScore]) -> "Table":
     """Accuracy, chance and margin of every kind, and the accuracy of its forms, for the terminal."""
-    from rich.table import Table
-
-    table = Table(title="probes", title_justify="left")
-    for i, name in enumerate(("kind", "accuracy", "chance", "margin (nats)", "items")):
-        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
+    rows = []
     for kind, score in scores.items():
         accuracy = f"{_percent(score.accuracy)} ± {100 * score.standard_error:.1f}"
-        table.add_row(kind, accuracy, _percent(score.chance), f"{score.margin:+.2f}", str(score.items))
+        rows.append((kind, accuracy, _percent(score.chance), f"{score.margin:+.2f}", str(score.items)))
         for name, form in score.forms.items():
-            table.add_row(f"  {name}", _percent(form.accuracy), _percent(form.chance), "", str(form.items))
-    return table
+            rows.append((f"  {name}", _percent(form.accuracy), _percent(form.chance), "", str(form.items)))
+    figures = [Head(text) for text in ("accuracy", "chance", "margin (nats)", "items")]
+    return terminal_table("probes", [Head("kind", left=True), *figures], rows)
 
 
 def _percent(share: float) -> str:

@@ -1,17 +1,33 @@
-"""Byte-pair encoding by tiktoken, for GPT-2's merges and for merges trained on a corpus alike."""
+"""The two kinds of tokenizer: one token for every byte, and byte-pair encoding by tiktoken.
+
+Byte pairs serve GPT-2's merges and merges trained on a corpus alike.
+"""
 
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from sympformer.data.tokenizers.base import Ids, Tokenizer
-from sympformer.data.tokenizers.vocabulary import END_OF_TEXT
+from sympformer.data.tokenizers.vocabulary import END_OF_TEXT, Vocabulary, byte_letters
 
 if TYPE_CHECKING:
     import tiktoken
 
 # GPT-2's splitting into words: contractions, letters, digits, other signs (each with a space before it), white space
 WORDS = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
+
+
+class ByteTokenizer(Tokenizer):
+    """Id = byte value; 256 ends a text. Nothing to train, nothing unknown."""
+
+    def __init__(self, name: str = "byte", vocabulary: Vocabulary | None = None) -> None:
+        letters = byte_letters()
+        super().__init__(name, vocabulary or Vocabulary(tuple(letters[byte] for byte in range(256)), ()))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        return [np.frombuffer(text.encode(), dtype=np.uint8).astype(np.uint32) for text in texts]
 
 
 class PairTokenizer(Tokenizer):
