@@ -12,12 +12,13 @@ import sympformer
 ROOT = Path(sympformer.__file__).parent
 
 # storey -> storeys it may import from (its own always); files at the root other than these are named like storeys
-LEAVES = {"atomic", "config_checks", "errors", "lazy", "progress", "tables"}
+LEAVES = {"atomic", "config_checks", "errors", "lazy", "progress", "provenance", "tables"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "config_checks": {"errors"},
     "lazy": set(),
     "progress": set(),
+    "provenance": set(),
     "tables": set(),
     "atomic": {"errors"},
     "flows": LEAVES,

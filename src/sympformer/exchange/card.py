@@ -8,6 +8,7 @@ from sympformer.audit import AuditReport
 from sympformer.data.corpora.hub import HUB
 from sympformer.exchange.record import Record
 from sympformer.models import ModelConfig
+from sympformer.provenance import codes_in
 from sympformer.tables import Head, markdown_table
 from sympformer.training.config import DEFAULT_VARIANT
 
@@ -139,6 +140,7 @@ def _training(facts: CardFacts) -> str:
         "optimizer": f"{config['optimizer']}, peak rate {config['lr']:g}, weight decay {config['weight_decay']:g}",
         "precision": config["precision"],
         "seed": str(config["seed"]),
+        "code": ", then ".join(code.label for code in codes_in(facts.record.environment)),
     }
     if (seconds := (facts.record.evaluation or {}).get("seconds")) is not None:
         rows["training time"] = f"{seconds:,.0f} s"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import get_args
 
 from sympformer.errors import InputError, unknown_name
+from sympformer.provenance import machine, this_code
 from sympformer.studies.bench.suites import SUITES, Row, Suite
-from sympformer.studies.bench.timing import machine
 from sympformer.tables import Head, terminal_table
 
 
@@ -34,7 +34,7 @@ def bench(suites: list[Suite] | None = None, rounds: int = 15, out: str | None =
         rows += done
         if target is not None:
             figures = [asdict(row) | {"met": row.met} for row in rows]
-            content = {"machine": machine(), "rounds": rounds, "figures": figures}
+            content = {"code": this_code().to_dict(), "machine": machine(), "rounds": rounds, "figures": figures}
             target.write_text(json.dumps(content, indent=2) + "\n")
     if target is not None:
         print(f"written to {target}")

@@ -1,21 +1,17 @@
 """From scored run folders to `Results`."""
 
 import math
-import platform
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sympformer import __version__
 from sympformer.data import Prepared
+from sympformer.errors import InputError
 from sympformer.models import ModelConfig, build_model
 from sympformer.models.describe import oracle_calls, parameter_counts
-from sympformer.studies.bench.timing import machine
+from sympformer.provenance import Code, distinct, environment
 from sympformer.studies.results import Curve, ModelResult, ProbeFigure, Results, Spread
 from sympformer.studies.results.statistics import first_reach, paired_difference, spread
 from sympformer.training.config import TrainConfig, load_config
@@ -23,6 +19,7 @@ from sympformer.training.metrics import read_metrics
 from sympformer.training.run import CONFIG, MODEL
 
 METRICS = ("loss", "bits_per_byte")
+MIXED = "The runs were made by different code ({}): a difference between models may come from that."
 
 
 @dataclass(frozen=True)
@@ -73,6 +70,7 @@ class Entry:
     diverged: tuple[str, ...] = ()
     tokens_per_second: float | None = None
     memory_mb: float | None = None
+    codes: tuple[Code, ...] = ()  # that trained all its runs, those that chose the rate too
 
 
 def model_results(entries: Sequence[Entry], baseline: str | None, metric: str) -> list[ModelResult]:
@@ -127,6 +125,7 @@ def _figures(entry: Entry, reference: Entry | None, metric: str) -> ModelResult:
         curves=[run.curve for run in entry.runs],
         layers=runs[0].evaluations[-1].get("layers", []) if whole else [],
         samples=runs[0].score["samples"] if whole else [],
+        code=[code.label for code in distinct(entry.codes)],
     )
 
 
@@ -163,27 +162,19 @@ def _probes(runs: Sequence[ScoredRun]) -> dict[str, ProbeFigure]:
     }
 
 
-def environment() -> dict[str, Any]:
-    """What made the results, so that they can be made again."""
-    return machine() | {
-        "sympformer": __version__,
-        "commit": _commit(),
-        "platform": platform.platform(),
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-    }
-
-
-def _commit() -> str | None:
-    """The commit of the sources, where they lie in a repository of their own."""
-    source = Path(__file__).parent
-    try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=source, capture_output=True, text=True
+def one_code(codes: Iterable[Code], advice: str, mixed: bool) -> None:
+    """Refuse runs that different code has made, unless that is asked for. advice: what else to do."""
+    found = distinct(codes)
+    if len(found) > 1 and not mixed:
+        raise InputError(
+            f"the runs were made by different code ({labels(found)}): {advice}, "
+            "or mix them and have the table say so with --mixed_code true"
         )
-    except OSError:
-        return None  # no git here
-    return done.stdout.strip() or None
+
+
+def labels(codes: Iterable[Code]) -> str:
+    """Codes in words, with the commits that have them."""
+    return ", ".join(code.label + (f" of commit {code.commit}" if code.commit else "") for code in codes)
 
 
 def describe_data(prepared: Prepared) -> dict[str, Any]:
@@ -203,12 +194,15 @@ def make_results(
     title: str, entries: Sequence[Entry], baseline: str | None, metric: str, budget: str, **parts: Any
 ) -> Results:
     """The whole. parts: data, config, notes, seeds of `Results`."""
+    codes = distinct(code for entry in entries for code in entry.codes)
+    if len(codes) > 1:
+        parts["notes"] = [MIXED.format(labels(codes)), *parts["notes"]]
     return Results(
         title=title,
         baseline=baseline,
         metric=metric,
         budget=budget,
         models=model_results(entries, baseline, metric),
-        environment=environment(),
+        environment=environment() | {"runs": [code.to_dict() for code in codes]},
         **parts,
     )

@@ -16,13 +16,16 @@ Metric = Literal["loss", "bits_per_byte"]
 REPORT = "report.html"
 
 
-def compare(out: str = "runs/compare", jobs: int = 1, samples: bool = False, **options: Any) -> int:
+def compare(
+    out: str = "runs/compare", jobs: int = 1, samples: bool = False, mixed_code: bool = False, **options: Any
+) -> int:
     """Train several models under one budget, each at its own best learning rate, and compare them on test data.
 
     Args:
         out: Folder of the comparison; the same command goes on with what is there.
         jobs: Runs at a time, each in a process with its share of the cores.
         samples: Print a text of every model too.
+        mixed_code: Go on with runs of other code, and have the table say so.
     """
     if jobs < 1:
         raise InputError(f"jobs must be at least 1, got {jobs}")
@@ -30,7 +33,7 @@ def compare(out: str = "runs/compare", jobs: int = 1, samples: bool = False, **o
     from sympformer.studies.compare.comparison import Comparison
     from sympformer.studies.compare.workers import Workers
 
-    comparison = Comparison.create(Path(out), config)
+    comparison = Comparison.create(Path(out), config, mixed_code)
     with Workers(jobs) as workers:
         results = comparison.results(comparison.train(workers), workers)
     report = write_outputs(results, comparison.root)
@@ -39,7 +42,13 @@ def compare(out: str = "runs/compare", jobs: int = 1, samples: bool = False, **o
     return 0
 
 
-def report(targets: list[str], out: str | None = None, baseline: str | None = None, metric: Metric = "loss") -> int:
+def report(
+    targets: list[str],
+    out: str | None = None,
+    baseline: str | None = None,
+    metric: Metric = "loss",
+    mixed_code: bool = False,
+) -> int:
     """Write one self-contained HTML page about a finished comparison, or about several runs side by side.
 
     Args:
@@ -47,6 +56,7 @@ def report(targets: list[str], out: str | None = None, baseline: str | None = No
         out: The page to write; by default report.html in the comparison's folder, or runs/report.html.
         baseline: For runs: the one that the others are compared with, by default the first.
         metric: For runs: loss (nats per token, one tokenizer for all) or bits_per_byte (whatever the tokenizers).
+        mixed_code: Take runs of different code into one table, and have it say so.
     """
     if not targets:
         raise InputError("say what to report on: the folder of a comparison, or run folders")
@@ -60,13 +70,13 @@ def report(targets: list[str], out: str | None = None, baseline: str | None = No
     if (first / comparisons.CONFIG).is_file():
         if len(targets) > 1 or baseline is not None:
             raise InputError(f"{first} is a comparison with its own models and baseline: name it alone")
-        comparison = comparisons.Comparison.open(first)
+        comparison = comparisons.Comparison.open(first, mixed_code)
         with Workers(1) as workers:
             results = comparison.results(comparison.finished(), workers)
         drawn = pictures(results)
         file = write_outputs(results, first, drawn)
     else:
-        results = runs_results(targets, baseline, metric)
+        results = runs_results(targets, baseline, metric, mixed_code)
         drawn = pictures(results)
         file = None
     if out is not None or file is None:

@@ -17,8 +17,9 @@ from sympformer.atomic import write_file
 from sympformer.data import Prepared
 from sympformer.errors import InputError
 from sympformer.models import ModelConfig
+from sympformer.provenance import Code, this_code
 from sympformer.studies.bench.costs import memory_mb, tokens_per_second
-from sympformer.studies.compare.assemble import Entry, ScoredRun, describe_data, make_results
+from sympformer.studies.compare.assemble import Entry, ScoredRun, describe_data, make_results, one_code
 from sympformer.studies.compare.grid import Outcome, outcome, run_cells
 from sympformer.studies.compare.plan import CHOOSE, FINAL, Budget, Cell, CompareConfig
 from sympformer.studies.compare.workers import Board, Workers
@@ -26,6 +27,7 @@ from sympformer.studies.results import Results
 from sympformer.studies.scoring.score import kept_score, score_run
 from sympformer.training.choices import choose_model, open_data
 from sympformer.training.config import read_yaml
+from sympformer.training.run import run_codes
 
 CONFIG, COSTS = "compare.yaml", "costs.json"
 LABELS = {CHOOSE: "choosing rates", FINAL: "training"}
@@ -47,6 +49,7 @@ class Grid:
 
     rates: dict[str, float]
     choosing: dict[str, dict[float, Outcome]]
+    choosing_cells: list[Cell]
     cells: list[Cell]
     outcomes: list[Outcome]
 
@@ -54,16 +57,17 @@ class Grid:
 class Comparison:
     """A comparison in its folder."""
 
-    def __init__(self, root: Path, config: CompareConfig) -> None:
-        self.root, self.config = root, config
+    def __init__(self, root: Path, config: CompareConfig, mixed_code: bool = False) -> None:
+        """mixed_code: take runs of different code into one table, which then says so."""
+        self.root, self.config, self.mixed_code = root, config, mixed_code
 
     @classmethod
-    def create(cls, root: Path, config: CompareConfig) -> "Comparison":
+    def create(cls, root: Path, config: CompareConfig, mixed_code: bool = False) -> "Comparison":
         """Begin, or go on with the same one."""
         if (root / CONFIG).is_file():
             if cls.open(root).config != config:
                 raise InputError(f"{root} holds another comparison (see its {CONFIG}): choose another --out")
-            return cls(root, config)
+            return cls(root, config, mixed_code)
         if root.exists() and (not root.is_dir() or any(root.iterdir())):
             raise InputError(f"{root} exists and holds no comparison: choose another --out")
         try:
@@ -71,16 +75,16 @@ class Comparison:
             write_file(root / CONFIG, yaml.safe_dump(config.to_dict(), sort_keys=False))
         except OSError as error:
             raise InputError(f"cannot write {root}: {error.strerror or error}") from error
-        return cls(root, config)
+        return cls(root, config, mixed_code)
 
     @classmethod
-    def open(cls, root: Path) -> "Comparison":
+    def open(cls, root: Path, mixed_code: bool = False) -> "Comparison":
         """One that `create` began."""
         if not (root / CONFIG).is_file():
             what = "holds no comparison" if root.is_dir() else "does not exist"
             raise InputError(f"{root} {what}: make one with 'sympformer compare FILE.yaml --out {root}'")
         try:
-            return cls(root, CompareConfig.from_dict(read_yaml(root / CONFIG)))
+            return cls(root, CompareConfig.from_dict(read_yaml(root / CONFIG)), mixed_code)
         except (TypeError, KeyError, ValueError) as error:
             raise InputError(f"{root / CONFIG} is damaged ({error}): it cannot be continued") from error
 
@@ -97,11 +101,11 @@ class Comparison:
 
     def train(self, workers: Workers) -> Grid:
         """Run what is missing of the grid."""
-        _ = self.prepared  # before any worker asks for it
+        _ = self.prepared, this_code()  # before any worker asks for them, or the source changes under way
 
         def run(cells: list[Cell], stage: str) -> list[Outcome]:
             totals = [self._total_steps(cell) for cell in cells]
-            return run_cells(self.root, cells, totals, workers, LABELS[stage])
+            return run_cells(self.root, cells, totals, workers, LABELS[stage], self.mixed_code)
 
         return self._grid(run)
 
@@ -123,11 +127,11 @@ class Comparison:
 
     def _grid(self, outcomes: Callable[[list[Cell], str], list[Outcome]]) -> Grid:
         """Both stages in turn: the second one's runs follow from the first one's outcomes."""
-        cells = self.config.choosing_cells(self._steps(self.config.choose))
-        choosing = self._chosen(cells, outcomes(cells, CHOOSE))
+        first = self.config.choosing_cells(self._steps(self.config.choose))
+        choosing = self._chosen(first, outcomes(first, CHOOSE))
         rates = self._rates(choosing)
         cells = list(self.config.final_cells(rates, self._steps(self.config.budget)))
-        return Grid(rates, choosing, cells, outcomes(cells, FINAL))
+        return Grid(rates, choosing, first, cells, outcomes(cells, FINAL))
 
     # --- parts
 
@@ -171,13 +175,13 @@ class Comparison:
         tokenizer = self.prepared.tokenizer
         return {name: choose_model(self.config.model_options(name), tokenizer) for name in self.config.models}
 
-    def costs(self) -> dict[str, dict[str, float]]:
+    def costs(self) -> dict[str, Any]:
         """Training speed and memory of every model, measured once, beside each other, and kept."""
         file = self.root / COSTS
         if not file.is_file():
             models, batch = self.model_configs, self.config.common.batch_size
             costs = {"tokens_per_second": tokens_per_second(models, batch), "memory_mb": memory_mb(models, batch)}
-            write_file(file, json.dumps(costs, indent=1) + "\n")
+            write_file(file, json.dumps(costs | {"code": this_code().to_dict()}, indent=1) + "\n")
         return json.loads(file.read_text(encoding="utf-8"))
 
     def score(self, grid: Grid, workers: Workers) -> list[dict[str, Any] | None]:
@@ -194,6 +198,11 @@ class Comparison:
 
     def results(self, grid: Grid, workers: Workers) -> Results:
         """Everything measured, ready for tables, plots and the report."""
+        codes: dict[str, list[Code]] = {name: [] for name in self.config.models}
+        for cell in (*grid.choosing_cells, *grid.cells):
+            codes[cell.model] += run_codes(self.root / cell.folder)
+        advice = "compare again with another --out"
+        one_code([code for of_model in codes.values() for code in of_model], advice, self.mixed_code)
         scores, costs = self.score(grid, workers), self.costs()
         entries = []
         for name, cfg in self.model_configs.items():
@@ -211,6 +220,7 @@ class Comparison:
                     or (() if mine else tuple(done.diverged or "" for done in tried.values())),
                     tokens_per_second=costs["tokens_per_second"][name],
                     memory_mb=costs["memory_mb"][name],
+                    codes=tuple(codes[name]),
                 )
             )
         return make_results(

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from sympformer.atomic import write_file
 from sympformer.errors import DivergenceError, InputError
+from sympformer.provenance import distinct, this_code
 from sympformer.studies.compare.plan import Cell
 from sympformer.studies.compare.workers import Board, Workers
 from sympformer.training.config import load_config
 from sympformer.training.metrics import read_metrics
-from sympformer.training.run import CONFIG
+from sympformer.training.run import CONFIG, ENVIRONMENT, run_codes
 
 DIVERGED = "diverged.json"
 
@@ -46,11 +47,13 @@ def outcome(root: Path, cell: Cell, total_steps: int) -> Outcome | None:
 
 
 def run_cells(
-    root: Path, cells: Sequence[Cell], total_steps: Sequence[int], workers: Workers, label: str
+    root: Path, cells: Sequence[Cell], total_steps: Sequence[int], workers: Workers, label: str, mixed_code: bool
 ) -> list[Outcome]:
-    """Train what is not done yet; the outcomes in the order of the cells."""
+    """Train what is not done yet; the outcomes in the order of the cells. mixed_code: with whatever code."""
     found = [outcome(root, cell, total) for cell, total in zip(cells, total_steps, strict=True)]
     missing = [i for i, done in enumerate(found) if done is None]
+    if missing and not mixed_code:
+        check_code(root)
     with Board(label, len(cells), len(cells) - len(missing)) as board:
         for i, ending in workers.run(train_cell, [(str(root), cells[i]) for i in missing]):
             k = missing[i]
@@ -63,6 +66,19 @@ def run_cells(
             what = done.diverged or f"validation loss {done.validation_loss:.4f}"
             board.finished(f"{cells[k].describe()}: {what} ({done.seconds:.0f} s)")
     return [done for done in found if done is not None]
+
+
+def check_code(root: Path) -> None:
+    """Refuse to go on with runs that other code has begun."""
+    ours = this_code()
+    begun = [code for file in sorted(root.glob(f"runs/*/*/{ENVIRONMENT}")) for code in run_codes(file.parent)]
+    for theirs in distinct(begun):
+        if theirs.source != ours.source:
+            that = f"commit {theirs.commit}" if theirs.commit else f"sympformer {theirs.version or 'that made it'}"
+            raise InputError(
+                f"{root} was begun by other code, {theirs.label}, than this one, {ours.label}: go on with {that}, "
+                "begin again with another --out, or mix the two and have the table say so with --mixed_code true"
+            )
 
 
 def train_cell(root: str, cell: Cell) -> str | None:

@@ -1,6 +1,5 @@
 """Trained runs put side by side as they are: no grid, one run a model."""
 
-import json
 import os
 import statistics
 from collections.abc import Sequence
@@ -9,12 +8,12 @@ from typing import Any
 
 from sympformer.errors import InputError, unknown_name
 from sympformer.progress import steps_with_progress
-from sympformer.studies.compare.assemble import METRICS, Entry, ScoredRun, describe_data, make_results
+from sympformer.studies.compare.assemble import METRICS, Entry, ScoredRun, describe_data, make_results, one_code
 from sympformer.studies.results import Results
 from sympformer.studies.scoring.score import score_run
 from sympformer.training.choices import open_data
 from sympformer.training.metrics import read_metrics
-from sympformer.training.run import TrainedRun, load_run
+from sympformer.training.run import TrainedRun, load_run, read_environment, run_codes
 
 NOTES = [
     "Single runs, trained by themselves: no seeds to take a spread or an interval from. "
@@ -23,8 +22,13 @@ NOTES = [
 ]
 
 
-def runs_results(folders: Sequence[str], baseline: str | None = None, metric: str = "loss") -> Results:
-    """Score runs on held-out text and compare them. baseline: one of the folders, by default the first."""
+def runs_results(
+    folders: Sequence[str], baseline: str | None = None, metric: str = "loss", mixed_code: bool = False
+) -> Results:
+    """Score runs on held-out text and compare them. baseline: one of the folders, by default the first.
+
+    mixed_code: take runs of different code into one table, which then says so.
+    """
     if metric not in METRICS:
         raise unknown_name("metric", metric, METRICS)
     names = {folder: _name(folder, folders) for folder in folders}
@@ -34,6 +38,8 @@ def runs_results(folders: Sequence[str], baseline: str | None = None, metric: st
         raise unknown_name("baseline", baseline, names)
     runs = [load_run(folder) for folder in folders]
     _check_comparable(runs, metric)
+    codes = [code for run in runs for code in run_codes(run.folder)]
+    one_code(codes, "train them again with one code", mixed_code)
     split = _common_split(runs)
     entries = [_entry(names[folders[i]], Path(folders[i]), split) for i in steps_with_progress(len(folders), "scoring")]
     configs = {entry.name: entry.runs[0].config.to_dict() for entry in entries}
@@ -73,7 +79,7 @@ def _check_comparable(runs: Sequence[TrainedRun], metric: str) -> None:
 
 
 def _corpus(folder: Path) -> Any:
-    return json.loads((folder / "environment.json").read_text(encoding="utf-8"))["data"]["corpus"]
+    return read_environment(folder)["data"].get("corpus")
 
 
 def _common_split(runs: Sequence[TrainedRun]) -> str:
@@ -103,4 +109,5 @@ def _entry(name: str, folder: Path, split: str) -> Entry:
         lr=run.config.lr,
         tokens_per_second=statistics.median(record["tokens_per_second"] for record in records),
         memory_mb=max(record["memory_mb"] for record in records),
+        codes=tuple(run_codes(folder)),
     )

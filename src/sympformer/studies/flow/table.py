@@ -4,7 +4,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from sympformer import __version__
+from sympformer.provenance import this_code
 from sympformer.studies.flow.race import Race, Run
 from sympformer.tables import Head, markdown_table, terminal_table
 
@@ -67,7 +67,7 @@ def to_json(race: Race, options: dict[str, Any], notes: list[str]) -> str:
     """Everything the table and the energy plot show, with the options that made it."""
     target = {"energy": race.target, "start": race.start, "lower_bound": race.bound, "meaning": target_in_words(race)}
     document = {
-        "sympformer": __version__,
+        **this_code().to_dict(),
         "options": options,
         "target": target,
         "max_calls": race.max_calls,

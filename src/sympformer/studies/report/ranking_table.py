@@ -61,6 +61,8 @@ def _columns(results: Results) -> Iterator[Column]:
         yield Column(to, "tokens", lambda m: _reach(results, m, m.tokens_to_baseline))
     for probe in dict.fromkeys(name for model in results.models for name in model.probes):
         yield Column("probes, % right", probe, lambda m, probe=probe: _probe(m, probe), title=_chance(results, probe))  # type: ignore[misc]
+    if results.mixed_code:
+        yield Column("", "code", lambda m: (", ".join(m.code) or NONE, ", ".join(m.code) or None), "words")
     yield Column("", "audit", _audit, "words")
 
 

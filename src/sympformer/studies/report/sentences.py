@@ -51,6 +51,9 @@ def verdict(results: Results) -> Html:
         names = [model.name for model in results.models if state_of(results, model) == state]
         if names:
             sentences.append(f"{words}: {listed(names)}.")
+    if results.mixed_code:
+        codes = listed(results.mixed_code)
+        sentences.append(f"The runs were made by different code, {codes}: a difference may come from that.")
     return joined(sentences, " ")
 
 

@@ -81,6 +81,7 @@ class ModelResult:
     curves: list[Curve] = field(default_factory=list)
     layers: list[dict[str, float]] = field(default_factory=list)  # final scalars and momentum_rms by depth, first seed
     samples: list[dict[str, str]] = field(default_factory=list)  # prompt, text
+    code: list[str] = field(default_factory=list)  # what trained the runs, in short; empty where nobody noted it
 
     @property
     def passed(self) -> bool:
@@ -110,6 +111,12 @@ class Results:
     def metric_of(self, model: ModelResult) -> Spread | None:
         """The figure that ranks."""
         return model.last if self.metric == "loss" else model.bits_per_byte
+
+    @property
+    def mixed_code(self) -> list[str]:
+        """The codes under this table where they are several, else none."""
+        found = list(dict.fromkeys(code for model in self.models for code in model.code))
+        return found if len(found) > 1 else []
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=1) + "\n"

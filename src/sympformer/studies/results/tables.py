@@ -52,6 +52,8 @@ def columns(results: Results) -> list[Column]:
     ]
     for name in dict.fromkeys(probe for model in results.models for probe in model.probes):
         chosen.append(Column(name, lambda r, m, name=name: _probe(m, name)))  # type: ignore[misc]
+    if results.mixed_code:
+        chosen.append(Column("code", lambda r, m: ", ".join(m.code), left=True, short=True))
     return [*chosen, Column("audit", _audit, short=True)]
 
 
@@ -149,7 +151,7 @@ def csv_table(results: Results) -> str:
     writer.writerow(
         ["rank", "model", "variant", "preset", "lr", *names, "difference", "low", "high", "verdict", "parameters",
          "oracle_calls", "tokens_per_second", "seconds", "memory_mb", "tokens_to_baseline", "seconds_to_baseline",
-         "reached", *(f"probe_{name}" for name in probes), "audit"]
+         "reached", *(f"probe_{name}" for name in probes), "audit", "code"]
     )  # fmt: skip
     for m in results.ranked():
         spreads = [value for s in (m.last, m.best, m.bits_per_byte) for value in ((s.mean, s.sd) if s else ("", ""))]
@@ -160,7 +162,7 @@ def csv_table(results: Results) -> str:
              m.oracle_calls, *map(_blank, (m.tokens_per_second, m.seconds, m.memory_mb, m.tokens_to_baseline,
              m.seconds_to_baseline)), m.reached,
              *(m.probes[name].accuracy.mean if name in m.probes else "" for name in probes),
-             "" if m.audit is None else "passed" if m.passed else "failed"]
+             "" if m.audit is None else "passed" if m.passed else "failed", ", ".join(m.code)]
         )  # fmt: skip
     return text.getvalue()
 

@@ -9,6 +9,7 @@ from sympformer.audit import audit_model
 from sympformer.data import Prepared, validation_blocks
 from sympformer.errors import InputError
 from sympformer.loading import logits_of
+from sympformer.provenance import this_code
 from sympformer.studies.scoring.probes import score_probes
 from sympformer.training import TrainConfig, load_run
 from sympformer.training.choices import open_data
@@ -39,6 +40,7 @@ def score_run(folder: Path, split: str = "test") -> dict[str, Any]:
             for name, probe in score_probes(logits_of(model), last.tokenizer, model.cfg.block_size).items()
         },
         "samples": _samples(last, last.config),
+        "code": this_code().to_dict(),
     }
     write_file(folder / FILE, json.dumps(score, indent=1) + "\n")
     return score
