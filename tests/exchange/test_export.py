@@ -66,6 +66,7 @@ def test_every_variant_there_and_back(variant: str, make_run: RunMaker, tmp_path
     greedy = [theirs.generate(ids[:, :5], do_sample=False, use_cache=c, max_length=20) for c in (True, False)]
     assert torch.equal(greedy[0], greedy[1])
     expected = own.generate(ids[:, :5], 15, temperature=0, stop_tokens=(theirs.config.eos_token_id,))
+    assert isinstance(expected, torch.Tensor)
     assert torch.equal(greedy[0], expected)
     import_run(out, back)
     assert_same_run(run, back)
