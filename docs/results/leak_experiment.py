@@ -15,14 +15,14 @@ import argparse
 import json
 
 import torch
+from sympformer.models.attention import LOG_Z_BOUND, RHO_BOUND, SoftmaxField, SoftmaxOracle
+from sympformer.models.layers import merge_heads, split_heads
 from torch import Tensor
 
+from sympformer.audit import audit_model
 from sympformer.data import BlockSampler, validation_blocks
-from sympformer.experiments.audit import audit_model
 from sympformer.models import LanguageModel, build_model
-from sympformer.models.attention import LOG_Z_BOUND, RHO_BOUND, SoftmaxField, SoftmaxOracle
 from sympformer.models.cache import LayerCache, Visible
-from sympformer.models.layers import merge_heads, split_heads
 from sympformer.progress import steps_with_progress
 from sympformer.training import evaluate_model, learning_rate, load_config, make_optimizers
 from sympformer.training.choices import choose_model, open_data

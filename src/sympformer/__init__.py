@@ -3,6 +3,8 @@
 Names are loaded when first used, so that `import sympformer` and the command line's help stay light.
 """
 
+from typing import TYPE_CHECKING
+
 from sympformer.lazy import lazy_names
 
 __version__ = "0.1.0"
@@ -10,11 +12,26 @@ __version__ = "0.1.0"
 # public name -> module that defines it
 _LAZY: dict[str, str] = {
     "flows": "sympformer.flows",
+    "nn": "sympformer.nn",
+    "ops": "sympformer.ops",
+    "LanguageModel": "sympformer.models",
     "ModelConfig": "sympformer.models",
     "VARIANTS": "sympformer.models",
     "build_model": "sympformer.models",
+    "register": "sympformer.nn",
     "variant": "sympformer.models",
 }
 
 __all__ = ["__version__", *sorted(_LAZY)]
-__getattr__, __dir__ = lazy_names(__name__, _LAZY)
+if TYPE_CHECKING:  # type checkers see what the names are
+    from sympformer import flows as flows
+    from sympformer import nn as nn
+    from sympformer import ops as ops
+    from sympformer.models import VARIANTS as VARIANTS
+    from sympformer.models import LanguageModel as LanguageModel
+    from sympformer.models import ModelConfig as ModelConfig
+    from sympformer.models import build_model as build_model
+    from sympformer.models import variant as variant
+    from sympformer.nn import register as register
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _LAZY)

@@ -142,7 +142,12 @@ def test_a_patched_layer_is_called_by_the_decoder_and_by_the_stack() -> None:
     model, called = make("softmax-yuriiformer"), []
     layer: Any = model.blocks[1]
     own = layer.forward
-    layer.forward = lambda *args: called.append(1) or own(*args)
+
+    def forward(*args: Any) -> Any:
+        called.append(1)
+        return own(*args)
+
+    layer.forward = forward
     with torch.no_grad():
         model.hidden(tokens())
         assert called == [1]
