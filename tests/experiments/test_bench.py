@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from sympformer import machine
 from sympformer.cli import main
 from sympformer.experiments import bench, timing
 from sympformer.experiments.bench import PlainGPT, Row
@@ -69,11 +70,16 @@ def test_the_command_writes_figures_and_machine(
     out = tmp_path / "deep" / "bench.json"
     assert main(["bench", "--suites", "[memory, step]", "--rounds", "1", "--out", str(out)]) == 0
     content = json.loads(out.read_text())
-    assert content["machine"]["torch"] == torch.__version__
+    here = content["machine"]
+    assert (here["torch"], here["threads"]) == (torch.__version__, torch.get_num_threads())
+    assert here["processor"]
+    assert {"instruction_sets", "bfloat16"} <= here.keys()
     figures = {row["what"]: row for row in content["figures"]}
     assert figures["softmax-exp-euler: peak of a step at T 4,096 / GPT baseline"]["value"] == 1.1
     assert sum(row["suite"] == "step" for row in content["figures"]) == 8
-    assert "step / GPT baseline" in capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "step / GPT baseline" in printed
+    assert f"step: {machine.headline()}" in printed  # above the figures: the CPU, its instruction sets, threads, torch
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sympformer import ops
+from sympformer import machine, ops
 from sympformer.errors import InputError, unknown_name
 from sympformer.experiments.steps import model_step, peak_memory, training_step
-from sympformer.experiments.timing import Prepared, Work, interleaved, machine, ratio
+from sympformer.experiments.timing import Prepared, Work, interleaved, ratio
 from sympformer.models import Cache, LanguageModel, ModelConfig, build_model, variant
 from sympformer.ops import flash
 
@@ -280,7 +280,8 @@ def bench(suites: list[Suite] | None = None, rounds: int = 15, out: str | None =
         rows += done
         if target is not None:
             figures = [asdict(row) | {"met": row.met} for row in rows]
-            content = {"machine": machine(), "rounds": rounds, "figures": figures}
+            here = machine.facts() | {"bfloat16": machine.bfloat16().sentence}
+            content = {"machine": here, "rounds": rounds, "figures": figures}
             target.write_text(json.dumps(content, indent=2) + "\n")
     if target is not None:
         print(f"written to {target}")
@@ -303,9 +304,7 @@ def _print(suite: str, rows: list[Row]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    here = machine()
-    title = f"{suite}: {here['processor']}, {here['threads']} threads, torch {here['torch']}"
-    table = Table(title=title, title_justify="left")
+    table = Table(title=f"{suite}: {machine.headline()}", title_justify="left")
     for column, justify in (("measured", "left"), ("ratio", "right"), ("wanted", "right"), ("", "left")):
         table.add_column(column, justify=justify)  # type: ignore[arg-type]
     for row in rows:

@@ -1,7 +1,5 @@
 """Ratios of running times, measured so that a noisy machine cannot fake them: interleaved, median of rounds."""
 
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -56,28 +54,3 @@ def _now() -> float:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter()
-
-
-def machine() -> dict[str, Any]:
-    """What was measured on."""
-    return {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "system": platform.system(),
-        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-    }
-
-
-def _processor() -> str:
-    """The processor's name; platform.processor() is empty on Linux."""
-    try:
-        with open("/proc/cpuinfo") as info:
-            for line in info:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass  # not Linux: the next line knows
-    return platform.processor() or platform.machine()

@@ -13,9 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from sympformer import __version__
+from sympformer import __version__, machine
 from sympformer.atomic import staged_folder, write_file
 from sympformer.data import Prepared, Tokenizer, load_tokenizer
 from sympformer.errors import InputError
@@ -59,13 +57,9 @@ def create(folder: Path, config: TrainConfig, cfg: ModelConfig, prepared: Prepar
 
 def environment(prepared: Prepared) -> dict[str, Any]:
     """Where and on what a run was made."""
-    return {
+    return machine.facts() | {
         "sympformer": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
         "platform": platform.platform(),
-        "threads": torch.get_num_threads(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "data": {

@@ -11,11 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sympformer import __version__
+from sympformer import __version__, machine
 from sympformer.data import Prepared
 from sympformer.experiments.compare.results import Curve, ModelResult, ProbeFigure, Results, Spread
 from sympformer.experiments.compare.statistics import first_reach, paired_difference, spread
-from sympformer.experiments.timing import machine
 from sympformer.models import ModelConfig, build_model
 from sympformer.models.describe import oracle_calls, parameter_counts
 from sympformer.training.config import TrainConfig, load_config
@@ -165,7 +164,7 @@ def _probes(runs: Sequence[ScoredRun]) -> dict[str, ProbeFigure]:
 
 def environment() -> dict[str, Any]:
     """What made the results, so that they can be made again."""
-    return machine() | {
+    return machine.facts() | {
         "sympformer": __version__,
         "commit": _commit(),
         "platform": platform.platform(),

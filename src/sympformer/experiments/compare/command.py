@@ -21,7 +21,9 @@ def compare(out: str = "runs/compare", jobs: int = 1, samples: bool = False, **o
     from sympformer.experiments.compare.comparison import Comparison
     from sympformer.experiments.compare.outputs import print_results, write_outputs
     from sympformer.experiments.compare.workers import Workers
+    from sympformer.training.engine import pick_device
 
+    pick_device(config.common)  # for the workers too, before any of them starts
     comparison = Comparison.create(Path(out), config)
     with Workers(jobs) as workers:
         results = comparison.results(comparison.train(workers), workers)
