@@ -9,9 +9,10 @@ import torch
 
 from sympformer import machine
 from sympformer.cli import main
-from sympformer.experiments import bench, timing
+from sympformer.experiments import bench, timing, tuned
 from sympformer.experiments.bench import PlainGPT, Row
 from sympformer.models import build_model, variant
+from sympformer.ops import flash, loss
 
 TINY = {"n_layer": 1, "n_head": 2, "d_model": 16, "block_size": 16}
 
@@ -80,6 +81,29 @@ def test_the_command_writes_figures_and_machine(
     printed = " ".join(capsys.readouterr().out.split())
     assert "step / GPT baseline" in printed
     assert f"step: {machine.headline()}" in printed  # above the figures: the CPU, its instruction sets, threads, torch
+
+
+def test_every_choice_stands_beside_its_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the package does comes first, and the constants are the package's own; each work runs."""
+    monkeypatch.setattr(tuned, "interleaved", lambda works, rounds, label: {name: [1.0] for name in works})
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for works in (tuned.heads(), tuned.gelus(), tuned.threads()):
+            for work in works.values():
+                work()
+            assert torch.get_num_threads() == 2  # the one that takes one thread gives them back
+        rows = bench.bench_choices(rounds=1)
+    finally:
+        torch.set_num_threads(before)
+    assert [row.what for row in rows] == [
+        f"heads of 8 filled up to {flash.CPU.least} / as they are",
+        f"loss, {loss.CPU_ROWS} rows at a time / {loss.CPU_ROWS // 2} rows",
+        f"loss, {loss.CPU_ROWS} rows at a time / {loss.CPU_ROWS * 2} rows",
+        "gelu of one token, written out / torch's",
+        "small step, 2 threads / one thread",
+    ]
+    assert {(row.suite, row.value, row.bound) for row in rows} == {("choices", 1.0, tuned.SLACK)}
 
 
 @pytest.mark.parametrize(

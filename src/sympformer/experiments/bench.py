@@ -4,7 +4,7 @@ import json
 import statistics
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,35 +15,13 @@ from torch.nn import functional as F
 from sympformer import machine, ops
 from sympformer.errors import InputError, unknown_name
 from sympformer.experiments.steps import model_step, peak_memory, training_step
-from sympformer.experiments.timing import Prepared, Work, interleaved, ratio
+from sympformer.experiments.timing import Prepared, Row, Work, interleaved, ratio
+from sympformer.experiments.tuned import bench_choices
 from sympformer.models import Cache, LanguageModel, ModelConfig, build_model, variant
 from sympformer.ops import flash
 
-Suite = Literal["step", "linear", "memory", "generation"]
+Suite = Literal["step", "linear", "memory", "generation", "choices"]
 BODY: dict[str, Any] = {"n_layer": 8, "n_head": 8, "d_model": 64, "block_size": 512}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One figure: what was measured, the value, and the bound it should keep (at most, or at least), if any."""
-
-    suite: str
-    what: str
-    value: float
-    bound: float | None = None
-    at_least: bool = False
-
-    @property
-    def met(self) -> bool | None:
-        """Whether the bound is kept; None without a bound."""
-        if self.bound is None:
-            return None
-        return self.value >= self.bound if self.at_least else self.value <= self.bound
-
-    @property
-    def wanted(self) -> str:
-        """The bound in words."""
-        return "" if self.bound is None else f"{'>=' if self.at_least else '<='} {self.bound:.2f}"
 
 
 # --- a training step
@@ -255,6 +233,7 @@ SUITES: dict[str, Callable[[int], list[Row]]] = {
     "linear": bench_linear,
     "memory": bench_memory,
     "generation": bench_generation,
+    "choices": bench_choices,
 }
 
 
@@ -262,7 +241,8 @@ def bench(suites: list[Suite] | None = None, rounds: int = 15, out: str | None =
     """Measure what layers, long texts, memory and generation cost, as ratios.
 
     Args:
-        suites: Which measurements: step, linear, memory, generation. All by default.
+        suites: Which measurements: step, linear, memory, generation, choices (tuned on one CPU, right on this one?).
+            All by default.
         rounds: Rounds of interleaved timing; every figure is a median over them.
         out: JSON file for the figures and the machine; null writes none.
     """
