@@ -67,17 +67,17 @@ class Bfloat16:
         }[self.state] + (f" ({self.why})" if self.why else "")
 
 
-def use_bfloat16(needed: bool = True) -> None:
+def use_bfloat16(needed: bool = True, instead: str = "use float32") -> None:
     """Make bfloat16 work on this CPU, for this process and its children; call it before anything is computed.
 
     Where the variable has to be set, one line on stderr says so. Where nothing helps, an error says that; with
-    needed=False (a model that may use bfloat16, or may not) that is left to fate.
+    needed=False (a model that may use bfloat16, or may not) that is left to fate. instead: what to do then.
     """
     found = bfloat16()
     if found.state == "broken" and needed:
         raise InputError(
             "bfloat16 does not run on this CPU: it dies of an illegal instruction, and no value of "
-            f"{VARIABLE} helps; use float32 here, or another machine"
+            f"{VARIABLE} helps; {instead}, or another machine"
         )
     if found.limit is not None and VARIABLE not in os.environ:
         os.environ[VARIABLE] = found.limit
