@@ -68,7 +68,7 @@ def staged_files(out: Path, stale: Iterable[str] = ()) -> Iterator[Path]:
 
 def write_file(path: Path, content: str) -> None:
     """Write a text file under a temporary name, then give it its own."""
-    work = path.with_name(f".{path.name}.partial")
+    work = path.with_name(f".{path.name}.partial-{os.getpid()}")  # several processes may write the same
     try:
         write_synced(work, content.encode())
         os.replace(work, path)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sympformer.errors import InputError, unknown_name
+from sympformer.machine import use_bfloat16
 from sympformer.models import VARIANTS, build_model, variant
 
 Kind = Literal["variant", "run", "hf", "factory"]
@@ -75,6 +76,7 @@ def _load(text: str, trust_remote_code: bool) -> tuple[Kind, nn.Module, TextToke
         return "variant", build_model(variant(text, **VARIANT_SIZE), seed=0), None
     if (path / "config.yaml").is_file():
         return "run", *_run(path)
+    use_bfloat16(needed=False)  # a model of others may compute in it
     if (path / "config.json").is_file():
         return "hf", *_hugging_face(path, trust_remote_code)
     if path.is_dir():

@@ -5,7 +5,6 @@ without that hash (made before it was kept) is of unknown code.
 """
 
 import hashlib
-import os
 import platform
 import shlex
 import subprocess
@@ -17,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sympformer import __version__
+from sympformer import __version__, machine
 
 ROOT = Path(__file__).parent
 CONTINUED = "continued_by"  # in a run's environment: codes that took it up again, each where it differs from before
@@ -93,31 +92,4 @@ def environment() -> dict[str, Any]:
     """All of it, so that a result can be made again."""
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     made = {"command": command, "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
-    return {**this_code().to_dict(), **machine(), **made}
-
-
-def machine() -> dict[str, Any]:
-    """What it was made on."""
-    import torch
-
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "platform": platform.platform(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-    }
-
-
-def _processor() -> str:
-    """The processor's name; platform.processor() is empty on Linux."""
-    try:
-        with open("/proc/cpuinfo") as info:
-            for line in info:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass  # not Linux: the next line knows
-    return platform.processor() or platform.machine()
+    return {**this_code().to_dict(), **machine.facts(), "platform": platform.platform(), **made}

@@ -23,6 +23,14 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 every_choice = pytest.mark.parametrize("choice", CHOICES)
+# transformers 5.23 calls it activation checkpointing, and warns of the names that earlier ones know
+RENAMED = hasattr(SympFormerForCausalLM, "activation_checkpointing_enable")
+CHECKPOINTING = "activation_checkpointing" if RENAMED else "gradient_checkpointing"
+
+
+def checkpoint(model: Any, **options: Any) -> None:
+    """Switch gradient checkpointing on."""
+    getattr(model, f"{CHECKPOINTING}_enable")(*((options,) if options else ()))
 
 
 def hf(name: str, dtype: torch.dtype = torch.float64, seed: int | None = None, **overrides: Any) -> Any:

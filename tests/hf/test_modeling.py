@@ -12,7 +12,17 @@ import torch
 import sympformer as sf
 from sympformer.errors import InputError
 from sympformer.models import PRESETS
-from tests.hf.helpers import every_choice, every_kind, every_variant, hf, left_padded, of_kind, right_padded, texts
+from tests.hf.helpers import (
+    checkpoint,
+    every_choice,
+    every_kind,
+    every_variant,
+    hf,
+    left_padded,
+    of_kind,
+    right_padded,
+    texts,
+)
 from tests.models.cases import SIZE, make, make_choice, tokens
 
 pytest.importorskip("transformers", reason="needs the extra hf")
@@ -151,14 +161,14 @@ def test_gradient_checkpointing_changes_no_gradient(name: str) -> None:
     model.zero_grad()
     calls: list[int] = []
     model.model.body.blocks[0].register_forward_pre_hook(lambda *_: calls.append(1))
-    model.gradient_checkpointing_enable()
+    checkpoint(model)
     model(ids, labels=ids).loss.backward()
     assert len(calls) == (6 if name.endswith("ab2") else 2)  # once more on the way back
     assert all(torch.allclose(p.grad, want[n], rtol=0, atol=1e-12) for n, p in model.named_parameters())
     with pytest.raises(InputError, match="use_cache = False"):
         model(ids, use_cache=True)
     with pytest.raises(InputError, match="use_reentrant"):
-        model.gradient_checkpointing_enable({"use_reentrant": True})
+        checkpoint(model, use_reentrant=True)
 
 
 @every_variant

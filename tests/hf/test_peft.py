@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sympformer.errors import InputError
-from tests.hf.helpers import every_variant, hf
+from tests.hf.helpers import checkpoint, every_variant, hf
 from tests.models.cases import tokens
 
 pytest.importorskip("peft", reason="needs peft, of the extra hf")
@@ -104,7 +104,7 @@ def test_gradient_checkpointing_with_adapters() -> None:
         torch.manual_seed(0)
         model = attach(hf("linear-etd-ab2").train())
         if checkpointed:
-            model.gradient_checkpointing_enable()
+            checkpoint(model)
         model(input_ids=ids, labels=ids).loss.backward()
         grads.append([p.grad for p in model.parameters() if p.requires_grad])
     assert all(torch.allclose(a, b, rtol=0, atol=1e-12) for a, b in zip(*grads, strict=True))

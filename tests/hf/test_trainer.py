@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sympformer.errors import InputError
-from tests.hf.helpers import every_variant, hf
+from tests.hf.helpers import CHECKPOINTING, every_variant, hf
 
 pytest.importorskip("transformers", reason="needs the extra hf")
 pytest.importorskip("accelerate", reason="the Trainer needs accelerate, of the extra hf")
@@ -79,11 +79,11 @@ def test_accumulation_and_gradient_checkpointing_change_nothing(tmp_path: Path) 
     options: dict[str, Any] = {
         "per_device_train_batch_size": 2,
         "gradient_accumulation_steps": 4,
-        "gradient_checkpointing": True,
+        CHECKPOINTING: True,
     }
     train(tmp_path / "whole", whole)
     train(tmp_path / "parts", model, **options)
-    assert model.is_gradient_checkpointing
+    assert getattr(model, f"is_{CHECKPOINTING}")
     for (name, a), b in zip(whole.named_parameters(), model.parameters(), strict=True):
         assert torch.allclose(a, b, rtol=0, atol=1e-9), name
 

@@ -69,11 +69,15 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "case"), CASES.items(), ids=CASES)
 def test_a_resumed_run_is_the_same_run(
-    name: str, make_config: ConfigMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    case: tuple[dict[str, Any], dict[str, Any]],
+    make_config: ConfigMaker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model, options = CASES[name]
+    model, options = case
     config = make_config({"variant": name, **model}, sample_every=2, **options)
     whole = run_training(config.replace(out=str(tmp_path / "whole")))
     for step in (1, 5):  # before the first checkpoint, and between two

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sympformer.errors import InputError, unknown_name
 from sympformer.loading import logits_of
+from sympformer.machine import use_bfloat16
 from sympformer.models import LanguageModel, build_model, perturb_
 
 Weights = Literal["given", "fresh", "perturbed"]
@@ -84,6 +85,8 @@ def _in(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     convert = {torch.float64: model.double, torch.float32: model.float, torch.bfloat16: model.bfloat16}
     if dtype not in convert:
         raise InputError(f"dtype must be float64, float32 or bfloat16, got {dtype}")
+    if dtype == torch.bfloat16:
+        use_bfloat16()
     return convert[dtype]()
 
 

@@ -6,7 +6,6 @@ token at a time and learns nothing: there the way through `nn.Module.__call__` c
 product it leads to, so constants are worked out once and modules are called directly.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -175,19 +174,6 @@ class FoldedNorm:
         return torch.layer_norm(x, self._shape, self._parameters["weight"], None, self._eps)
 
 
-def _fold_mlp(module: Any) -> Function:
-    norm, up, down = _fold(module.norm), _fold(module.up), _fold(module.down)
-    return lambda x: down(small_gelu(up(norm(x))))
-
-
-def small_gelu(x: Tensor) -> Tensor:
-    """x (1 + erf(x / sqrt 2)) / 2. For a token at a time the formula as it stands: the CPU library spends 40
-    microseconds on setting up its kernel, more than a layer's other elementwise work together."""
-    if x.numel() > 4096 or x.device.type != "cpu":
-        return F.gelu(x)
-    return torch.erf(x * math.sqrt(0.5)).add_(1).mul_(x).mul_(0.5)
-
-
 def _fold_scalars(module: Any) -> Function:
     row = module.numbers()
     return lambda: row
@@ -236,7 +222,7 @@ def _fold_hamiltonian(module: Any) -> Function:
 FOLDS: dict[type[nn.Module], Callable[[Any], Function]] = {
     Projection: _fold_projection,
     Norm: FoldedNorm,
-    MLP: _fold_mlp,
+    MLP: _fold_forward,
     LearnedScalars: _fold_scalars,
     SoftmaxOracle: _fold_oracle,
     LinearOracle: _fold_forward,

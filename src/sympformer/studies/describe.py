@@ -1,7 +1,8 @@
-"""`sympformer describe`: what a variant is, in numbers."""
+"""`sympformer describe`: what a variant is, in numbers; or what the machine is."""
 
 from typing import Literal
 
+from sympformer.machine import report
 from sympformer.models import build_model, variant
 
 
@@ -13,6 +14,7 @@ def describe(
     d_model: int = 64,
     block_size: int = 128,
     vocab_size: int = 50304,
+    machine: bool = False,
 ) -> None:
     """Print a variant's parameters by part, its oracle calls, and the starting scalars of every layer.
 
@@ -24,7 +26,11 @@ def describe(
         d_model: Width of a token.
         block_size: Longest context, in tokens.
         vocab_size: Number of token ids.
+        machine: Print instead what this machine is: cores, instruction sets, what is broken, threads, memory.
     """
+    if machine:
+        print(report())
+        return
     size = {
         "n_layer": n_layer,
         "n_head": n_head,

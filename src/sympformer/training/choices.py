@@ -11,6 +11,7 @@ from sympformer.data import Prepared, Tokenizer, load_prepared, prepare
 from sympformer.data.preparation import default_folder
 from sympformer.data.prepared import SHEET
 from sympformer.errors import InputError
+from sympformer.machine import cache_root
 from sympformer.models import ModelConfig, variant
 from sympformer.training.config import DEFAULT_VARIANT, DataConfig
 
@@ -75,12 +76,10 @@ def open_data(config: DataConfig, seed: int = 0) -> Prepared:
 
 def cache_folder(config: DataConfig, seed: int = 0) -> Path:
     """Where the tokens of a config are kept: $SYMPFORMER_CACHE, or sympformer in the user's cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    root = os.environ.get("SYMPFORMER_CACHE") or Path(home) / "sympformer"
     corpus = os.path.abspath(config.corpus) if os.path.exists(config.corpus) else config.corpus
     request = json.dumps(asdict(config) | {"corpus": corpus, "seed": seed}, sort_keys=True)
     name = f"{default_folder(config.corpus, config.tokenizer).name}-{hashlib.sha256(request.encode()).hexdigest()[:8]}"
-    return Path(root) / "data" / name
+    return cache_root() / "data" / name
 
 
 def _prepare(config: DataConfig, folder: Path, seed: int, overwrite: bool = False) -> Prepared:

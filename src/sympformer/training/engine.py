@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from sympformer import machine
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel, ModelConfig, build_model
 from sympformer.training.config import TrainConfig
@@ -30,12 +31,16 @@ class LossOf(nn.Module):
 
 
 def pick_device(config: TrainConfig) -> str:
-    """cpu or cuda; raises where the config asks for what is not there."""
+    """cpu or cuda; raises where the config asks for what is not there, and makes bfloat16 ready on a CPU."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise InputError("device = 'cuda' asks for a GPU and there is none; choose device = 'cpu' or 'auto'")
     device = "cuda" if config.device == "auto" and torch.cuda.is_available() else config.device.replace("auto", "cpu")
     if config.precision == "float16" and device == "cpu":
         raise InputError("precision = 'float16' needs a CUDA device; on the CPU choose bfloat16 or float32")
+    if config.optimizer == "muon" and device == "cpu":  # torch orthogonalises its updates in bfloat16
+        machine.use_bfloat16(instead="choose optimizer = 'adamw'")
+    if config.precision == "bfloat16" and device == "cpu":
+        machine.use_bfloat16(instead="choose precision = 'float32'")
     return device
 
 

@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 import torch
 
+from sympformer import machine
 from sympformer.cli import main
 from sympformer.models import build_model, variant
+from sympformer.ops import flash, loss
 from sympformer.provenance import this_code
-from sympformer.studies.bench import suites, timing
+from sympformer.studies.bench import choices, suites, timing
 from sympformer.studies.bench.costs import model_step
-from sympformer.studies.bench.suites import PlainGPT, Row
+from sympformer.studies.bench.suites import PlainGPT
+from sympformer.studies.bench.timing import Row
 
 TINY = {"n_layer": 1, "n_head": 2, "d_model": 16, "block_size": 16}
 
@@ -71,12 +74,39 @@ def test_the_command_writes_figures_and_machine(
     out = tmp_path / "deep" / "bench.json"
     assert main(["bench", "--suites", "[memory, step]", "--rounds", "1", "--out", str(out)]) == 0
     content = json.loads(out.read_text())
-    assert content["machine"]["torch"] == torch.__version__
+    here = content["machine"]
+    assert (here["torch"], here["threads"]) == (torch.__version__, torch.get_num_threads())
+    assert here["processor"]
+    assert {"instruction_sets", "bfloat16"} <= here.keys()
     assert content["code"] == this_code().to_dict()
     figures = {row["what"]: row for row in content["figures"]}
     assert figures["softmax-exp-euler: peak of a step at T 4,096 / GPT baseline"]["value"] == 1.1
     assert sum(row["suite"] == "step" for row in content["figures"]) == 8
-    assert "step / GPT baseline" in capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "step / GPT baseline" in printed
+    assert f"step: {machine.headline()}" in printed  # above the figures: the CPU, its instruction sets, threads, torch
+
+
+def test_every_choice_stands_beside_its_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the package does comes first, and the constants are the package's own; each work runs."""
+    monkeypatch.setattr(choices, "interleaved", lambda works, rounds, label: {name: [1.0] for name in works})
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for works in (choices.heads(), choices.threads()):
+            for work in works.values():
+                work()
+            assert torch.get_num_threads() == 2  # the one that takes one thread gives them back
+        rows = choices.bench_choices(rounds=1)
+    finally:
+        torch.set_num_threads(before)
+    assert [row.what for row in rows] == [
+        f"heads of 8 filled up to {flash.CPU.least} / as they are",
+        f"loss, {loss.CPU_ROWS} rows at a time / {loss.CPU_ROWS // 2} rows",
+        f"loss, {loss.CPU_ROWS} rows at a time / {loss.CPU_ROWS * 2} rows",
+        "small step, 2 threads / one thread",
+    ]
+    assert {(row.suite, row.value, row.bound) for row in rows} == {("choices", 1.0, choices.SLACK)}
 
 
 @pytest.mark.parametrize(

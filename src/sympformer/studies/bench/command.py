@@ -6,9 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
 
+from sympformer import machine
 from sympformer.errors import InputError, unknown_name
-from sympformer.provenance import machine, this_code
-from sympformer.studies.bench.suites import SUITES, Row, Suite
+from sympformer.provenance import this_code
+from sympformer.studies.bench.suites import SUITES, Suite
+from sympformer.studies.bench.timing import Row
 from sympformer.tables import Head, terminal_table
 
 
@@ -16,7 +18,8 @@ def bench(suites: list[Suite] | None = None, rounds: int = 15, out: str | None =
     """Measure what layers, long texts, memory and generation cost, as ratios.
 
     Args:
-        suites: Which measurements: step, linear, memory, generation. All by default.
+        suites: Which measurements: step, linear, memory, generation, choices (tuned on one CPU, right on this one?).
+            All by default.
         rounds: Rounds of interleaved timing; every figure is a median over them.
         out: JSON file for the figures and the machine; null writes none.
     """
@@ -34,7 +37,8 @@ def bench(suites: list[Suite] | None = None, rounds: int = 15, out: str | None =
         rows += done
         if target is not None:
             figures = [asdict(row) | {"met": row.met} for row in rows]
-            content = {"code": this_code().to_dict(), "machine": machine(), "rounds": rounds, "figures": figures}
+            here = machine.facts() | {"bfloat16": machine.bfloat16().sentence}
+            content = {"code": this_code().to_dict(), "machine": here, "rounds": rounds, "figures": figures}
             target.write_text(json.dumps(content, indent=2) + "\n")
     if target is not None:
         print(f"written to {target}")
@@ -56,8 +60,7 @@ def _writable(out: str) -> Path:
 def _print(suite: str, rows: list[Row]) -> None:
     from rich.console import Console
 
-    here = machine()
-    title = f"{suite}: {here['processor']}, {here['threads']} threads, torch {here['torch']}"
+    title = f"{suite}: {machine.headline()}"
     verdicts = {True: "met", False: "[bold red]missed[/]", None: ""}
     cells = [(row.what, f"{row.value:.2f}", row.wanted, verdicts[row.met]) for row in rows]
     heads = [Head("measured", left=True, wrap=True), Head("ratio"), Head("wanted"), Head("", left=True)]

@@ -2,7 +2,6 @@
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -12,34 +11,12 @@ from torch.nn import functional as F
 from sympformer import ops
 from sympformer.models import Cache, LanguageModel, ModelConfig, build_model, variant
 from sympformer.ops import flash
+from sympformer.studies.bench.choices import bench_choices
 from sympformer.studies.bench.costs import model_step, peak_memory, training_step
-from sympformer.studies.bench.timing import PreparedWork, Work, interleaved, ratio
+from sympformer.studies.bench.timing import PreparedWork, Row, Work, interleaved, ratio
 
-Suite = Literal["step", "linear", "memory", "generation"]
+Suite = Literal["step", "linear", "memory", "generation", "choices"]
 BODY: dict[str, Any] = {"n_layer": 8, "n_head": 8, "d_model": 64, "block_size": 512}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One figure: what was measured, the value, and the bound it should keep (at most, or at least), if any."""
-
-    suite: str
-    what: str
-    value: float
-    bound: float | None = None
-    at_least: bool = False
-
-    @property
-    def met(self) -> bool | None:
-        """Whether the bound is kept; None without a bound."""
-        if self.bound is None:
-            return None
-        return self.value >= self.bound if self.at_least else self.value <= self.bound
-
-    @property
-    def wanted(self) -> str:
-        """The bound in words."""
-        return "" if self.bound is None else f"{'>=' if self.at_least else '<='} {self.bound:.2f}"
 
 
 # --- a training step
@@ -249,4 +226,5 @@ SUITES: dict[str, Callable[[int], list[Row]]] = {
     "linear": bench_linear,
     "memory": bench_memory,
     "generation": bench_generation,
+    "choices": bench_choices,
 }

@@ -21,6 +21,29 @@ class PreparedWork:
     run: Callable[[Any], object]
 
 
+@dataclass(frozen=True)
+class Row:
+    """One figure: what was measured, the value, and the bound it should keep (at most, or at least), if any."""
+
+    suite: str
+    what: str
+    value: float
+    bound: float | None = None
+    at_least: bool = False
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the bound is kept; None without a bound."""
+        if self.bound is None:
+            return None
+        return self.value >= self.bound if self.at_least else self.value <= self.bound
+
+    @property
+    def wanted(self) -> str:
+        """The bound in words."""
+        return "" if self.bound is None else f"{'>=' if self.at_least else '<='} {self.bound:.2f}"
+
+
 def interleaved(
     works: Mapping[str, Work | PreparedWork], rounds: int, warm_up: int = 2, label: str = "timing"
 ) -> dict[str, list[float]]:

@@ -32,7 +32,9 @@ def compare(
     config = CompareConfig(**options)
     from sympformer.studies.compare.comparison import Comparison
     from sympformer.studies.compare.workers import Workers
+    from sympformer.training.engine import pick_device
 
+    pick_device(config.common)  # for the workers too, before any of them starts
     comparison = Comparison.create(Path(out), config, mixed_code)
     with Workers(jobs) as workers:
         results = comparison.results(comparison.train(workers), workers)

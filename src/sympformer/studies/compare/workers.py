@@ -10,6 +10,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from multiprocessing import get_context
 from typing import Any
 
+from sympformer.machine import usable_cores
+
 
 class Workers:
     """`with Workers(jobs) as workers:` processes that start with the first task and stay for all stages."""
@@ -42,8 +44,7 @@ class Workers:
 
 
 def _start(jobs: int) -> ProcessPoolExecutor:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = max(1, cores // jobs)
+    threads = max(1, usable_cores() // jobs)
     return ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_start_worker, initargs=(threads, os.getpid()))
 
 
