@@ -241,10 +241,11 @@ def test_config_refuses_what_it_does_not_know(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     good = json.loads(file.read_text())
     bad = {
-        "install a newer sympformer": {"format_version": 2},
+        "install a newer sympformer": {"format_version": 3},
         "did you mean 'hidden_size'": {"hiden_size": 3},
         "did you mean 'integrator'": {"model_options": {"integrater": "ab2"}},
         "unknown integrator 'ab3'": {"model_options": {"integrator": "ab3"}},
+        "belongs to softmax attention, not to linear": {"model_options": {"attention": "linear", "form": "paper"}},
         "belongs to the config field 'num_hidden_layers'": {"model_options": {"n_layer": 2}},
         "n_head must divide d_model": {"num_attention_heads": 7},
     }

@@ -2,7 +2,7 @@
 
 With `trust_remote_code=True` transformers copies a module and what it reaches through lines of the form
 `from .name import ...`, and nothing else: no packages, no `from . import name`. So every module becomes one file
-(`sympformer.models.blocks` -> `sympformer_models_blocks.py`), its imports become relative, and names that a package
+(`sympformer.nn.parts` -> `sympformer_nn_parts.py`), its imports become relative, and names that a package
 only hands on are taken from the module that defines them: what nobody needs stays behind.
 """
 

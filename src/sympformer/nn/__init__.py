@@ -5,9 +5,9 @@ from sympformer.nn.config import StackConfig
 from sympformer.nn.dynamics import Classical, Hamiltonian, Layer, Nesterov, State
 from sympformer.nn.parameters import DECAYED, GROUPS, grouped_parameters, perturb_
 from sympformer.nn.parts import MLP, Embedding, Norm, Projection
+from sympformer.nn.rows import ATTENTIONS, DYNAMICS, MLPS, NORMS, TABLES, register
 from sympformer.nn.scalars import LearnedScalars, ScalarSpec
 from sympformer.nn.stack import Stack
-from sympformer.nn.tables import ATTENTIONS, DYNAMICS, MLPS, NORMS, TABLES, register
 
 __all__ = [
     "ATTENTIONS",

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, get_args
 from sympformer.config_checks import check_names, check_types
 from sympformer.errors import InputError
 from sympformer.flows import INTEGRATORS, FrozenIntegrator
-from sympformer.nn.tables import ATTENTIONS, DYNAMICS, MLPS, check_choice
+from sympformer.nn.tables import ATTENTIONS, DYNAMICS, MLPS, NO_MLP, check_choice
 
 Form = Literal["own", "paper"]
 Heads = Literal["averaged", "multi"]
@@ -41,7 +41,6 @@ SWITCHES: dict[str, Iterable[Any]] = {
 ALWAYS = frozenset(
     {"architecture", "attention", "n_layer", "n_head", "d_model", "norm", "mlp", "dropout", "share_layers", "causal"}
 )
-NO_MLP = "none"
 
 
 @dataclass(frozen=True)

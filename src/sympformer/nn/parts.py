@@ -8,8 +8,8 @@ import math
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sympformer.nn.config import NO_MLP, StackConfig
-from sympformer.nn.tables import MLPS, NORMS, register
+from sympformer.nn.config import StackConfig
+from sympformer.nn.tables import MLPS, NORMS
 
 STD = 0.02  # GPT-2's
 
@@ -50,9 +50,6 @@ class Norm(nn.LayerNorm):
 
     def reset_parameters(self) -> None:
         nn.init.constant_(self.weight, self.gain)
-
-
-register("norm", "layernorm", Norm)
 
 
 def norm(cfg: StackConfig, gain: float = 1.0) -> nn.Module:
@@ -104,10 +101,6 @@ class MLP(nn.Module):
 def no_mlp(cfg: StackConfig) -> None:
     """Layers without a second half."""
     return
-
-
-register("mlp", "gelu", MLP)
-register("mlp", NO_MLP, no_mlp)
 
 
 def mlp(cfg: StackConfig) -> nn.Module | None:

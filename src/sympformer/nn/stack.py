@@ -9,7 +9,7 @@ from sympformer.nn import fast
 from sympformer.nn.attention.base import Memory, View
 from sympformer.nn.config import StackConfig
 from sympformer.nn.dynamics.base import Layer, State
-from sympformer.nn.tables import ATTENTIONS, DYNAMICS
+from sympformer.nn.rows import ATTENTIONS, DYNAMICS
 
 # runs layer k; the default is to call it
 Call = Callable[[fast.Program, State, View, int], State]

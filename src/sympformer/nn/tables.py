@@ -12,24 +12,21 @@ Validation, the command line, descriptions and the property tests read these tab
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from torch import nn
 
 from sympformer.errors import InputError, unknown_name
 from sympformer.flows import INTEGRATORS, Integrator
 
-if TYPE_CHECKING:
-    from sympformer.nn.attention.base import AttentionKind
-    from sympformer.nn.config import StackConfig
-    from sympformer.nn.dynamics.base import Layer
-
 Row = TypeVar("Row")
+NO_MLP = "none"  # the row of layers without a second half
 
-ATTENTIONS: dict[str, "AttentionKind"] = {}
+# rows know this file, so their types cannot be named here: AttentionKind, subclasses of Layer
+ATTENTIONS: dict[str, Any] = {}
 NORMS: dict[str, Callable[[int, float], nn.Module]] = {}
-MLPS: dict[str, Callable[["StackConfig"], nn.Module | None]] = {}
-DYNAMICS: dict[str, "type[Layer]"] = {}
+MLPS: dict[str, Callable[[Any], nn.Module | None]] = {}
+DYNAMICS: dict[str, Any] = {}
 
 TABLES: dict[str, dict[str, Any]] = {
     "integrator": INTEGRATORS,

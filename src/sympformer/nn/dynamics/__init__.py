@@ -4,10 +4,5 @@ from sympformer.nn.dynamics.base import Layer, State
 from sympformer.nn.dynamics.classical import Classical
 from sympformer.nn.dynamics.hamiltonian import Hamiltonian
 from sympformer.nn.dynamics.nesterov import Nesterov
-from sympformer.nn.tables import register
-
-register("dynamics", "gpt", Classical)
-register("dynamics", "yuriiformer", Nesterov)
-register("dynamics", "sympformer", Hamiltonian)
 
 __all__ = ["Classical", "Hamiltonian", "Layer", "Nesterov", "State"]

@@ -7,11 +7,11 @@ from torch import Tensor
 from sympformer.flows import FrozenIntegrator, LogLinear, Step, get_integrator
 from sympformer.flows.damping import Scalar
 from sympformer.nn.attention.base import View
-from sympformer.nn.config import NO_MLP, StackConfig
+from sympformer.nn.config import StackConfig
 from sympformer.nn.dynamics.base import Layer, State
 from sympformer.nn.parts import bound_options, mlp, momentum_bound, norm
 from sympformer.nn.scalars import LearnedScalars, ScalarSpec
-from sympformer.nn.tables import ATTENTIONS
+from sympformer.nn.tables import ATTENTIONS, NO_MLP
 
 
 class HamiltonianScalars(NamedTuple):

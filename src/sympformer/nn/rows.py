@@ -1,0 +1,20 @@
+"""Every choice that comes with the package, a row each; `register` adds others. The tables as they are when filled."""
+
+from sympformer.nn.attention.linear import LINEAR
+from sympformer.nn.attention.softmax import SOFTMAX
+from sympformer.nn.dynamics.classical import Classical
+from sympformer.nn.dynamics.hamiltonian import Hamiltonian
+from sympformer.nn.dynamics.nesterov import Nesterov
+from sympformer.nn.parts import MLP, Norm, no_mlp
+from sympformer.nn.tables import ATTENTIONS, DYNAMICS, MLPS, NO_MLP, NORMS, TABLES, register
+
+register("norm", "layernorm", Norm)
+register("mlp", "gelu", MLP)
+register("mlp", NO_MLP, no_mlp)
+register("attention", "softmax", SOFTMAX)
+register("attention", "linear", LINEAR)
+register("dynamics", "gpt", Classical)
+register("dynamics", "yuriiformer", Nesterov)
+register("dynamics", "sympformer", Hamiltonian)
+
+__all__ = ["ATTENTIONS", "DYNAMICS", "MLPS", "NORMS", "TABLES", "register"]
