@@ -60,7 +60,7 @@ def test_command_help_comes_from_the_signature(capsys: pytest.CaptureFixture[str
         cli.main(["flow", "--help"])
     assert stop.value.code == 0
     text = capsys.readouterr().out
-    for flag in ("--system {linear,softmax,quadratic,wasserstein,stein}", "--step", "--max_calls", "--seed", "--out"):
+    for flag in ("--system {linear,softmax,quadratic,wasserstein,stein}", "--step", "--max_passes", "--seed", "--out"):
         assert flag in text
     assert "Number of tokens." in text
 
@@ -93,7 +93,7 @@ def test_bad_flags(
 
 
 def test_a_run_from_flags(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    flags = "--dim 2 --particles 4 --max_calls 20 --step 0.2 --integrators ab2,rk4 --gif false --causal true"
+    flags = "--dim 2 --particles 4 --max_passes 20 --step 0.2 --integrators ab2,rk4 --gif false --causal true"
     assert cli.main(["flow", *flags.split(), "--out", str(tmp_path / "run")]) == 0
     captured = capsys.readouterr()
     assert "gradient_flow" in captured.out

@@ -69,7 +69,7 @@ def test_a_handler_of_the_program_around_stays(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.slow
 def test_a_flow_that_is_told_to_stop(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sympformer", "flow", "--max_calls", "100000", "--out", str(tmp_path / "flow")]
+    command = [sys.executable, "-m", "sympformer", "flow", "--max_passes", "100000", "--out", str(tmp_path / "flow")]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
         end = time.monotonic() + 60

@@ -12,27 +12,22 @@ import torch
 from sympformer import flows
 from sympformer.atomic import staged_files
 from sympformer.errors import InputError
-from sympformer.studies.flow.command import best_step, calls_to_target, flow, race, start_of
-from sympformer.studies.flow.race import run
+from sympformer.models import ModelConfig, build_model
+from sympformer.models.describe import kernel_passes
+from sympformer.studies.flow.command import flow, start_of
+from sympformer.studies.flow.race import arrival_of, best_step, passes_a_step, race, run
 from sympformer.studies.flow.systems import make_damping, make_system
 
-SMALL: dict[str, Any] = {"dim": 2, "particles": 6, "condition": 5.0, "max_calls": 40}
+SMALL: dict[str, Any] = {"dim": 2, "particles": 6, "condition": 5.0, "max_passes": 40}
+FROZEN = [name for name, kind in flows.INTEGRATORS.items() if issubclass(kind, flows.FrozenIntegrator)]
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def path_of(potential: list[float], calls_per_step: int = 1) -> flows.Path:
-    S = len(potential)
-    x = torch.zeros(S, 1, 2)
-    energy = torch.tensor(potential, dtype=torch.float64)
-    calls = calls_per_step * torch.arange(S)
-    return flows.Path(x=x, y=x, t=torch.arange(S), potential=energy, kinetic=energy * 0, oracle_calls=calls)
-
-
 @pytest.mark.parametrize(
-    ("potential", "per_step", "calls"),
+    ("potential", "per_step", "passes"),
     [
         ([1.0, 0.5, 0.1, 0.05], 1, 2),
         ([1.0, 0.05, 0.5, 0.05, 0.1], 1, 3),  # comes back once: the second arrival counts
@@ -42,18 +37,19 @@ def path_of(potential: list[float], calls_per_step: int = 1) -> flows.Path:
         ([1.0, 0.5, 0.05], 4, 8),
     ],
 )
-def test_calls_to_target_counts_the_arrival_for_good(potential: list[float], per_step: int, calls: int | None) -> None:
-    assert calls_to_target(path_of(potential, per_step), 0.1) == calls
+def test_only_the_arrival_for_good_counts(potential: list[float], per_step: int, passes: int | None) -> None:
+    energy = torch.tensor(potential, dtype=torch.float64)
+    assert arrival_of(energy, per_step * torch.arange(len(potential)), 0.1) == passes
 
 
 def test_best_step_of_the_gradient_flow_on_one_oscillator_is_newtons() -> None:
-    """On K = 4 I the Euler step h = 1/4 lands on the minimum with one call."""
+    """On K = 4 I the Euler step h = 1/4 lands on the minimum with one pass."""
     system = flows.Quadratic(4 * torch.eye(2, dtype=torch.float64))
     x0 = start_of(5, 2, generator())
     best = best_step(system, x0, "gradient_flow", flows.Nesterov(), 0.01 * float(system.energy(x0)), 50)
-    assert best.calls == 1
+    assert best.arrival == 1
     assert 4 * best.step == pytest.approx(1, abs=0.1)
-    assert calls_to_target(best.path, 0.01 * float(system.energy(x0))) == 1
+    assert arrival_of(best.path.potential, best.passes, 0.01 * float(system.energy(x0))) == 1
 
 
 def test_best_step_beats_every_step_of_its_grid() -> None:
@@ -62,9 +58,9 @@ def test_best_step_beats_every_step_of_its_grid() -> None:
     target = 0.01 * float(system.energy(x0))
     grid = (2.0, 1.0, 0.5, 0.25)
     best = best_step(system, x0, "symplectic_euler", flows.Nesterov(), target, 60, steps=grid)
-    alone = [run(system, x0, "symplectic_euler", flows.Nesterov(), h, target, 60).calls for h in grid]
-    assert best.calls is not None
-    assert best.calls <= min(calls for calls in alone if calls is not None)
+    alone = [run(system, x0, "symplectic_euler", flows.Nesterov(), h, target, 60).arrival for h in grid]
+    assert best.arrival is not None
+    assert best.arrival <= min(passes for passes in alone if passes is not None)
 
 
 def test_a_step_that_is_too_large_is_called_diverged() -> None:
@@ -72,16 +68,39 @@ def test_a_step_that_is_too_large_is_called_diverged() -> None:
     x0 = start_of(6, 2, generator(1))
     result = run(system, x0, "gradient_flow", flows.Nesterov(), 1e3, 0.0, 100)
     assert result.diverged
-    assert result.calls is None
+    assert result.arrival is None
     assert torch.isfinite(result.path.x).all()
 
 
-def test_a_race_counts_four_calls_for_a_step_of_rk4() -> None:
+def test_a_race_counts_four_passes_for_a_step_of_rk4() -> None:
     system = make_system("quadratic", 2, 5.0, generator())
     result = race(system, start_of(4, 2, generator()), ["rk4"], flows.Nesterov(), 40, step=0.5)
     assert set(result.runs) == {"gradient_flow", "rk4"}
-    assert result.runs["rk4"].path.oracle_calls.tolist() == list(range(0, 41, 4))
+    assert result.runs["rk4"].passes.tolist() == list(range(0, 41, 4))
     assert result.target == pytest.approx(0.01 * result.start)
+
+
+@pytest.mark.parametrize("name", FROZEN)
+@pytest.mark.parametrize(("system", "form"), [("linear", None), ("softmax", "own"), ("softmax", "paper")])
+def test_a_step_costs_the_passes_that_a_layer_is_counted_to_make(system: Any, form: Any, name: str) -> None:
+    """Where a model takes the scheme; it refuses the one that would pay twice for the same kernel."""
+    passes = passes_a_step(make_system(system, 2, 5.0, generator(), form=form), name)
+    options = {"form": form} if form else {}
+    sizes: dict[str, Any] = {"n_layer": 3, "n_head": 2, "d_model": 8, "block_size": 4, "vocab_size": 16}
+    if system == "linear" and name == "symplectic_euler":
+        assert passes == 2
+        with pytest.raises(InputError, match="needs a second scan"):
+            ModelConfig(attention=system, integrator=name, **sizes, **options)
+    else:
+        cfg = ModelConfig(attention=system, integrator=name, **sizes, **options)
+        assert kernel_passes(build_model(cfg)) == 3 * passes
+
+
+def test_reference_methods_pay_for_no_momentum() -> None:
+    for form in ("own", "paper"):
+        system = make_system("softmax", 2, 5.0, generator(), form=form)
+        costs = {name: passes_a_step(system, name) for name in ("gradient_flow", "nesterov", "rk4")}
+        assert costs == {"gradient_flow": 1, "nesterov": 1, "rk4": 8 if form == "paper" else 4}
 
 
 def test_the_target_of_an_unbounded_energy_is_where_the_gradient_flow_ends() -> None:
@@ -89,8 +108,8 @@ def test_the_target_of_an_unbounded_energy_is_where_the_gradient_flow_ends() -> 
     result = race(system, start_of(6, 2, generator()), ["ab2"], flows.Nesterov(), 100, step=0.1)
     gradient = result.runs["gradient_flow"]
     assert result.bound is None
-    assert gradient.calls is not None
-    at_arrival = gradient.path.potential[gradient.path.oracle_calls == gradient.calls]
+    assert gradient.arrival is not None
+    at_arrival = gradient.path.potential[gradient.passes == gradient.arrival]
     assert float(at_arrival) == result.target < 10 * result.start
 
 
@@ -106,15 +125,18 @@ def test_acceleration_needs_a_fifth_of_the_oracle_calls(capsys: pytest.CaptureFi
     result = race(system, x0, flows.ACCELERATED, flows.Nesterov(), 500)
     best, gradient = result.best(flows.ACCELERATED), result.runs["gradient_flow"]
     assert best is not None
-    assert best.calls is not None
-    assert gradient.calls is not None
+    assert best.arrival is not None
+    assert gradient.arrival is not None
     with capsys.disabled():
-        print(f"\n  oracle calls to 1 %: {best.integrator} {best.calls}, gradient flow {gradient.calls}")
-    assert best.calls_per_step == 1
-    for path, calls in ((best.path, best.calls), (gradient.path, gradient.calls)):  # held well beyond the crossing
-        assert path.oracle_calls[-1] == 500 >= 3 * calls
-        assert (path.potential[path.oracle_calls >= calls] <= 0.01 * result.start).all()
-    assert 5 * best.calls <= gradient.calls
+        print(f"\n  kernel passes to 1 %: {best.integrator} {best.arrival}, gradient flow {gradient.arrival}")
+    assert best.passes_a_step == 1
+    for held in (best, gradient):  # well beyond the crossing
+        assert held.arrival is not None
+        assert held.passes[-1] == 500 >= 3 * held.arrival
+        assert (held.path.potential[held.passes >= held.arrival] <= 0.01 * result.start).all()
+    assert 5 * best.arrival <= gradient.arrival
+    geometric = result.runs["symplectic_euler"]
+    assert geometric.passes.tolist() == list(range(0, 501, 2)), "a second scan for the new momentum"
 
 
 @pytest.mark.parametrize("system", ["linear", "softmax", "quadratic", "wasserstein", "stein"])
@@ -158,7 +180,7 @@ def test_causal_systems_and_principal_components(options: dict[str, Any], tmp_pa
 
 def test_words_for_runs_that_do_not_arrive(tmp_path: FilePath) -> None:
     flow(integrators="rk4,ab2", step=1e-4, gif=False, out=tmp_path / "slow", **SMALL)
-    assert "not reached within 40 calls" in (tmp_path / "slow" / "table.md").read_text()
+    assert "not reached within 40 passes" in (tmp_path / "slow" / "table.md").read_text()
     flow(integrators="rk4,ab2", step=1e4, gif=False, out=tmp_path / "wild", **SMALL)
     assert "diverged" in (tmp_path / "wild" / "table.md").read_text()
 
@@ -191,7 +213,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"damping": "constant", "r": 1.0}, "constant damping m has no r"),
     ({"r": -1.0}, "r must not be negative"),
     ({"condition": 0.5}, "condition must lie between"),
-    ({"max_calls": 3}, "max_calls must be at least 4"),
+    ({"max_passes": 7}, "max_passes must be at least 8"),
     ({"factor": 1.0}, "factor must be"),
     ({"seed": -1}, "seed must be"),
     ({"system": "stein", "causal": True}, "causal is an option of"),

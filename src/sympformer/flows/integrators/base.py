@@ -43,7 +43,7 @@ class Integrator(ABC):
 
     order: ClassVar[int]
     evaluations: ClassVar[int]
-    momenta: ClassVar[int] = 1  # different momenta at which it asks the field
+    momenta: ClassVar[int] = 1  # different momenta at which it asks one field; 0: none, or zero momentum
     damped: ClassVar[bool] = True  # it uses `step.damping`; otherwise `step.factor`, or neither
 
     def init(self) -> Any:

@@ -15,6 +15,7 @@ class GradientFlow(Integrator):
 
     order = 1
     evaluations = 1
+    momenta = 0
     damped = False
 
     def step(self, oracle: Oracle, x: Tensor, y: Tensor, step: Step, history: Any) -> State:

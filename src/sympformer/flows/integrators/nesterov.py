@@ -19,6 +19,7 @@ class Nesterov(Integrator):
 
     order = 1
     evaluations = 1  # but at x + (k-1)/(k+2) h y, not at x
+    momenta = 0
     damped = False
 
     def step(self, oracle: Oracle, x: Tensor, y: Tensor, step: Step, history: Any) -> State:

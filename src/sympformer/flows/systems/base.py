@@ -72,6 +72,14 @@ class System(ABC):
         self.kernel_calls += 1
         return self._field(x)
 
+    def passes(self, momenta: int) -> int:
+        """Passes over the kernel that the field at one set of positions costs where no N x N matrix is kept.
+
+        That is what a model pays. momenta: how many different ones the field is asked at, 0 for the first-order field
+        or for momentum zero. Here one pass serves them all; a system whose sums hold momenta says otherwise.
+        """
+        return 1
+
     def velocity(self, x: Tensor, y: Tensor) -> Tensor:
         """dH/dy, one kernel evaluation."""
         checks.same_shape(x, y)

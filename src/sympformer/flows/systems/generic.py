@@ -109,6 +109,10 @@ class Stein(System):
         K, pullback = torch.func.vjp(lambda u: self.kernel(u, x), x)  # type: ignore[misc]  # (a third value only with has_aux)
         return SteinField(K, pullback, gradient(self.U, x))
 
+    def passes(self, momenta: int) -> int:
+        """One a momentum: the sums over the kernel hold y_j."""
+        return max(1, momenta)
+
     def kinetic(self, x: Tensor, y: Tensor) -> Tensor:
         return (self.kernel(x, x) * (y @ y.mT)).sum((-2, -1)) / (2 * x.shape[-2])
 

@@ -58,6 +58,10 @@ class LinearAttention(System):
     def _field(self, x: Tensor) -> LinearField:
         return LinearField(self, x, counts(x, self.causal))
 
+    def passes(self, momenta: int) -> int:
+        """One a momentum: the state sum_j x_j y_j' serves velocity and force at the momenta in it only."""
+        return max(1, momenta)
+
     def kinetic(self, x: Tensor, y: Tensor) -> Tensor:
         """1/2 sum_i 1/n_i sum_{j in vis(i)} <y_i, y_j> x_i' A x_j."""
         return (y * self._field(x).velocity(y)).sum((-2, -1)) / 2

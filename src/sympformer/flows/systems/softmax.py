@@ -74,6 +74,10 @@ class SoftmaxAttention(System):
         """B y, row by row."""
         return y @ self.B.mT
 
+    def passes(self, momenta: int) -> int:
+        """One: the sums hold positions only. Form "paper" sums rho_j in a second, with the momentum of its force."""
+        return 2 if self.form == "paper" and momenta > 0 else 1
+
     def _weights(self, queries: Tensor, keys: Tensor) -> Tensor:
         """M_ij = exp(x_i' A x_j) / n_i on the visible pairs, else 0."""
         scores = queries @ self.A @ keys.mT  # (..., N, N)

@@ -1,1 +1,1 @@
-"""Particle flows raced by oracle calls, and their pictures."""
+"""Particle flows raced by kernel passes, and their pictures."""

@@ -1,4 +1,4 @@
-"""The animation of a flow: methods side by side at the same number of oracle calls, and their energies."""
+"""The animation of a flow: methods side by side at the same number of kernel passes, and their energies."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -50,15 +50,15 @@ class Panel:
         style: dict[str, Any] = {"ha": "right", "fontsize": 8, "color": GREY, "transform": axis.transAxes}
         self.text = axis.text(0.97, 0.03, "", animated=True, **style)
 
-    def show(self, calls: float) -> list["Artist"]:
+    def show(self, passes: float) -> list["Artist"]:
         """Move tokens, trails and the note to that moment."""
-        rgba = self.paint(self.scene, calls)
-        lines, colours = trail(self.scene, calls, self.length, rgba)
+        rgba = self.paint(self.scene, passes)
+        lines, colours = trail(self.scene, passes, self.length, rgba)
         self.lines.set_segments(list(lines))
         self.lines.set_color(colours)
-        self.dots.set_offsets(self.scene.at(calls).numpy())
+        self.dots.set_offsets(self.scene.at(passes).numpy())
         self.dots.set_facecolor(rgba)
-        self.text.set_text(note(self.race, self.scene, calls))
+        self.text.set_text(note(self.race, self.scene, passes))
         return [self.lines, self.dots, self.text]
 
 
@@ -73,11 +73,11 @@ class Curves:
         colours = [colour_of(scene.run.integrator) for scene in view.scenes]
         self.lines = [axis.plot([], [], color=colour, lw=1.8, animated=True)[0] for colour in colours]
 
-    def show(self, calls: float) -> list["Artist"]:
+    def show(self, passes: float) -> list["Artist"]:
         """Draw every curve up to that moment."""
         for scene, line in zip(self.scenes, self.lines, strict=True):
-            n = scene.index(calls) + 1
-            line.set_data(scene.calls[:n].numpy(), scene.share[:n].numpy())
+            n = scene.index(passes) + 1
+            line.set_data(scene.passes[:n].numpy(), scene.share[:n].numpy())
         return list(self.lines)
 
 
@@ -125,9 +125,9 @@ def _render(figure: "Figure", actors: Sequence[Panel | Curves], moments: Iterabl
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     still = canvas.copy_from_bbox(figure.bbox)
-    for calls in moments:
+    for passes in moments:
         canvas.restore_region(still)
         for actor in actors:
-            for artist in actor.show(calls):
+            for artist in actor.show(passes):
                 artist.axes.draw_artist(artist)  # type: ignore[union-attr]
         yield Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy())

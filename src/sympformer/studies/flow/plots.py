@@ -1,4 +1,4 @@
-"""Still pictures of flows: tokens side by side, and energy against oracle calls.
+"""Still pictures of flows: tokens side by side, and energy against kernel passes.
 
 matplotlib is imported inside the functions, so that importing this module stays light. Figures are made without
 pyplot: nothing global is touched, nothing is left open.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Colour = Literal["token", "speed"]
-Painter = Callable[[Scene, float], Any]  # (scene, oracle calls) -> RGBA (N, 4)
+Painter = Callable[[Scene, float], Any]  # (scene, kernel passes) -> RGBA (N, 4)
 
 # Okabe and Ito's colours, told apart by every kind of colour vision; the references are grey and dashed.
 COLOURS = {
@@ -59,7 +59,7 @@ def label_of(integrator: str) -> str:
 
 
 def token_strip(race: Race, heading: str, colour: Colour = "token") -> "Figure":
-    """Rows: methods. Columns: the same numbers of oracle calls. Trails show where the tokens come from."""
+    """Rows: methods. Columns: the same numbers of kernel passes. Trails show where the tokens come from."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -70,14 +70,14 @@ def token_strip(race: Race, heading: str, colour: Colour = "token") -> "Figure":
     grid = figure.subplots(rows, columns, squeeze=False)
     paint = painter(view, colour)
     for row, scene in zip(grid, view.scenes, strict=True):
-        for axis, calls in zip(row, view.moments, strict=True):
+        for axis, passes in zip(row, view.moments, strict=True):
             frame(axis, view.reach)
-            _draw_tokens(axis, scene, calls, view.arrival, paint)
-            axis.text(0.96, 0.03, note(race, scene, calls), **_note_style(axis))
+            _draw_tokens(axis, scene, passes, view.arrival, paint)
+            axis.text(0.96, 0.03, note(race, scene, passes), **_note_style(axis))
         name = scene.run.integrator
         row[0].set_ylabel(label_of(name), color=colour_of(name), fontsize=9.5, weight="bold")
-    for axis, calls in zip(grid[0], view.moments, strict=True):
-        axis.set_title("start" if calls == 0 else f"{calls} oracle call{'s' if calls > 1 else ''}", fontsize=9)
+    for axis, passes in zip(grid[0], view.moments, strict=True):
+        axis.set_title("start" if passes == 0 else f"{passes} kernel pass{'es' if passes > 1 else ''}", fontsize=9)
     figure.suptitle(heading, fontsize=min(10.5, 1050 / len(heading)))
     caption = [tokens(race), f"across: {view.axes[0]}", f"up: {view.axes[1]}"]
     caption += ["the darker, the faster"] if colour == "speed" else []
@@ -106,46 +106,46 @@ def frame(axis: "Axes", reach: float) -> None:
 
 
 def painter(view: Stage, colour: Colour) -> Painter:
-    """Colours by token (its place at the start, left to right) or by speed (per oracle call, logarithmic)."""
+    """Colours by token (its place at the start, left to right) or by speed (per kernel pass, logarithmic)."""
     from matplotlib import colormaps
     from matplotlib.colors import LogNorm, Normalize
 
     if colour == "token":
         place = view.scenes[0].points[0, :, 0].numpy()
         fixed = colormaps["plasma"](0.88 * Normalize()(place))
-        return lambda scene, calls: fixed
-    fastest = max(float(scene.speed(float(c)).max()) for scene in view.scenes for c in scene.calls)
+        return lambda scene, passes: fixed
+    fastest = max(float(scene.speed(float(c)).max()) for scene in view.scenes for c in scene.passes)
     norm = LogNorm(max(fastest, 1e-12) * 1e-3, max(fastest, 1e-12), clip=True)
-    return lambda scene, calls: colormaps["viridis_r"](norm(scene.speed(calls).clamp_min(1e-300).numpy()))
+    return lambda scene, passes: colormaps["viridis_r"](norm(scene.speed(passes).clamp_min(1e-300).numpy()))
 
 
-def trail(scene: Scene, calls: float, length: float, rgba: Any) -> tuple[Any, Any]:
+def trail(scene: Scene, passes: float, length: float, rgba: Any) -> tuple[Any, Any]:
     """Segments (L N, 2, 2) and their fading colours (L N, 4)."""
     import numpy as np
 
-    segments, age = scene.trail(calls, length)
+    segments, age = scene.trail(passes, length)
     faded = np.tile(rgba, (len(age), 1))
     faded[:, 3] = (0.05 + 0.45 * (1 - age) ** 1.5).repeat_interleave(len(rgba)).numpy()
     return segments.reshape(-1, 2, 2).numpy(), faded
 
 
-def _draw_tokens(axis: "Axes", scene: Scene, calls: float, length: float, paint: Painter) -> None:
+def _draw_tokens(axis: "Axes", scene: Scene, passes: float, length: float, paint: Painter) -> None:
     from matplotlib.collections import LineCollection
 
-    rgba = paint(scene, calls)
-    lines, colours = trail(scene, calls, length, rgba)
+    rgba = paint(scene, passes)
+    lines, colours = trail(scene, passes, length, rgba)
     axis.add_collection(LineCollection(list(lines), colors=colours, linewidths=0.8, zorder=1))
-    across, up = scene.at(calls).mT.numpy()
+    across, up = scene.at(passes).mT.numpy()
     axis.scatter(across, up, s=9, c=rgba, linewidths=0, zorder=2)
 
 
-def note(race: Race, scene: Scene, calls: float) -> str:
+def note(race: Race, scene: Scene, passes: float) -> str:
     """The energy of the state on show, in words short enough for a corner."""
-    left = float(scene.share[scene.index(calls)])
-    if scene.run.diverged and calls > scene.calls[-1]:
+    left = float(scene.share[scene.index(passes)])
+    if scene.run.diverged and passes > scene.passes[-1]:
         return "diverged"
     if race.bound is None:
-        return f"energy {left:.3g}" + (", stopped" if calls > scene.calls[-1] else "")
+        return f"energy {left:.3g}" + (", stopped" if passes > scene.passes[-1] else "")
     return f"energy {100 * left:.0f} %" if left >= 0.1 else f"energy {100 * left:.2g} %"
 
 
@@ -154,7 +154,7 @@ def _note_style(axis: "Axes") -> dict[str, Any]:
 
 
 def energy_plot(race: Race, heading: str) -> "Figure":
-    """Energy against oracle calls, one line a method, a dot where it arrives for good."""
+    """Energy against kernel passes, one line a method, a dot where it arrives for good."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.0, 4.0), dpi=DPI, layout="constrained")
@@ -162,30 +162,30 @@ def energy_plot(race: Race, heading: str) -> "Figure":
     shown = pick(race)
     for run in reversed(race.ranked()):
         _energy_line(axis, race, run, bold=any(run is other for other in shown))
-    arrivals = [run.calls for run in race.runs.values() if run.calls]
-    energy_axes(axis, race, min(race.max_calls, 1.15 * max(arrivals, default=race.max_calls)), beside=True)
+    arrivals = [run.arrival for run in race.runs.values() if run.arrival]
+    energy_axes(axis, race, min(race.max_passes, 1.15 * max(arrivals, default=race.max_passes)), beside=True)
     axis.set_title(heading, fontsize=min(10.5, 960 / len(heading)), loc="left")
     handles, labels = axis.get_legend_handles_labels()
     axis.legend(
         handles[::-1], labels[::-1], frameon=False, fontsize=8.5, loc="upper left", bbox_to_anchor=(1.0, 1.02),
-        title="oracle calls to the target", title_fontsize=8.5, alignment="left",
+        title="kernel passes to the target", title_fontsize=8.5, alignment="left",
     )  # fmt: skip
     return figure
 
 
 def _energy_line(axis: "Axes", race: Race, run: Run, bold: bool) -> None:
-    arrival = str(run.calls) if run.calls is not None else "diverged" if run.diverged else "not reached"
-    calls, left = run.path.oracle_calls.numpy(), share(race, run.path.potential).numpy()
+    arrival = str(run.arrival) if run.arrival is not None else "diverged" if run.diverged else "not reached"
+    passes, left = run.passes.numpy(), share(race, run.path.potential).numpy()
     style: dict[str, Any] = {
         "color": colour_of(run.integrator),
         "ls": DASHES.get(run.integrator, "-"),
         "lw": 2.2 if bold else 1.1,
     }
     padded = arrival.rjust(3, "\N{FIGURE SPACE}")
-    (line,) = axis.plot(calls, left, label=f"{padded}  {label_of(run.integrator)}", zorder=3 if bold else 2, **style)
-    if run.calls is not None:
-        i = int((run.path.oracle_calls == run.calls).nonzero()[0])
-        axis.plot(calls[i], left[i], "o", ms=6.5 if bold else 4, color=line.get_color(), zorder=4)
+    (line,) = axis.plot(passes, left, label=f"{padded}  {label_of(run.integrator)}", zorder=3 if bold else 2, **style)
+    if run.arrival is not None:
+        i = int((run.passes == run.arrival).nonzero()[0])
+        axis.plot(passes[i], left[i], "o", ms=6.5 if bold else 4, color=line.get_color(), zorder=4)
 
 
 def energy_axes(axis: "Axes", race: Race, until: float, beside: bool, size: float = 9) -> None:
@@ -204,7 +204,7 @@ def energy_axes(axis: "Axes", race: Race, until: float, beside: bool, size: floa
     axis.axhline(target, color=GREY, lw=0.8, ls=(0, (4, 3)), zorder=0)
     place: dict[str, Any] = {"ha": "left", "va": "center"} if beside else {"ha": "right", "va": "bottom"}
     axis.text(until * (1.015 if beside else 1), target, words, fontsize=size - 1, color=GREY, **place)
-    axis.set_xlabel("oracle calls (kernel evaluations)", fontsize=size)
+    axis.set_xlabel("kernel passes, as a model would pay them", fontsize=size)
     axis.tick_params(labelsize=size - 0.5)
     axis.spines[["top", "right"]].set_visible(False)
 
@@ -215,11 +215,11 @@ def titles(race: Race, what: str, shared_step: float | None) -> tuple[str, str]:
     how = "each method at its own best step" if shared_step is None else f"all with step {shared_step:g}"
     arrivals = ", ".join(f"{label_of(run.integrator)} {_in_words(run)}" for run in reversed(pick(race)))
     what = what[:1].upper() + what[1:]
-    return f"{what}, oracle calls to {goal}: {arrivals}", f"{what}: oracle calls to {goal}, {how}"
+    return f"{what}, kernel passes to {goal}: {arrivals}", f"{what}: kernel passes to {goal}, {how}"
 
 
 def _in_words(run: Run) -> str:
-    return "diverged" if run.diverged else "not reached" if run.calls is None else str(run.calls)
+    return "diverged" if run.diverged else "not reached" if run.arrival is None else str(run.arrival)
 
 
 def save(figure: "Figure", file: Path) -> None:

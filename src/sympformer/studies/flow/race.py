@@ -1,4 +1,7 @@
-"""The race: every method at its own best constant step, measured in oracle calls to a common target energy."""
+"""The race: every method at its own best constant step, measured in kernel passes to a common target energy.
+
+A kernel pass is what a model would pay for: see `passes_a_step`.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,20 +27,22 @@ Tick = Callable[[], object]
 class Run:
     """One method at one constant step.
 
-    calls: oracle calls to the target, None if it was not reached for good.
+    passes_a_step: kernel passes that one step costs.
+    arrival: kernel passes to the target, None if it was not reached for good.
     diverged: the run left the finite numbers or its energy blew up; `path` then ends just before.
     """
 
     integrator: str
     step: float
     path: Path
-    calls: int | None
+    passes_a_step: int
+    arrival: int | None
     diverged: bool
 
     @property
-    def calls_per_step(self) -> int:
-        """Oracle calls that one step costs."""
-        return INTEGRATORS[self.integrator].evaluations
+    def passes(self) -> Tensor:
+        """Kernel passes (S,) spent at every state of the path."""
+        return self.path.oracle_calls // INTEGRATORS[self.integrator].evaluations * self.passes_a_step
 
 
 @dataclass(frozen=True)
@@ -48,11 +53,11 @@ class Race:
     start: float
     target: float
     bound: float | None
-    max_calls: int
+    max_passes: int
 
     def ranked(self) -> list[Run]:
         """Those that arrived, fastest first, then the others in the order they were run."""
-        return sorted(self.runs.values(), key=lambda run: float("inf") if run.calls is None else run.calls)
+        return sorted(self.runs.values(), key=lambda run: float("inf") if run.arrival is None else run.arrival)
 
     def best(self, names: Iterable[str]) -> Run | None:
         """The fastest of these methods; None if none of them was run."""
@@ -60,14 +65,20 @@ class Race:
         return next((run for run in self.ranked() if run.integrator in names), None)
 
 
-def calls_to_target(path: Path, target: float) -> int | None:
-    """Oracle calls to bring the potential energy to the target and keep it there; None if that did not happen.
+def passes_a_step(system: System, integrator: str) -> int:
+    """Kernel passes of one step as a model would pay them: those of the field, by the fields that a step asks for."""
+    scheme = INTEGRATORS[integrator]
+    return scheme.evaluations * system.passes(scheme.momenta)
 
-    Every saved state from the one returned to the end of the path has an energy at or below the target.
+
+def arrival_of(potential: Tensor, passes: Tensor, target: float) -> int | None:
+    """Passes to bring the potential energy (S,) to the target and keep it there; None if that did not happen.
+
+    Every state from the one returned to the last has an energy at or below the target.
     """
-    above = (~(path.potential <= target)).nonzero()  # so that nan counts as above
+    above = (~(potential <= target)).nonzero()  # so that nan counts as above
     first = 0 if len(above) == 0 else int(above[-1]) + 1
-    return int(path.oracle_calls[first]) if first < len(path) else None
+    return int(passes[first]) if first < len(potential) else None
 
 
 def run(
@@ -77,16 +88,16 @@ def run(
     damping: LogLinear,
     step: float,
     target: float,
-    max_calls: int,
+    max_passes: int,
     *,
     factor: float | None = None,
     give_up: int | None = None,
 ) -> Run:
-    """Follow one method for `max_calls` oracle calls at a constant step.
+    """Follow one method for `max_passes` kernel passes at a constant step.
 
-    give_up: stop at the first state above the target after so many calls; the run cannot beat them any more.
+    give_up: stop at the first state above the target after so many passes; the run cannot beat them any more.
     """
-    per_step = INTEGRATORS[integrator].evaluations
+    per_step = passes_a_step(system, integrator)
     limit = _blown_up(system, x0)
     done = 0
 
@@ -109,13 +120,14 @@ def run(
     follow = partial(simulate, system, x0, callback=watch, **options)
     with torch.no_grad(), _few_threads(x0):
         try:
-            path = follow(steps=max(1, max_calls // per_step))
+            path = follow(steps=max(1, max_passes // per_step))
             diverged = not float(path.potential[-1]) <= limit
             path = _without_last(path) if diverged else path
         except DivergenceError:
             path = follow(steps=done) if done else _standing(system, x0)
             diverged = True
-    return Run(integrator, step, path, None if diverged else calls_to_target(path, target), diverged)
+    done_run = Run(integrator, step, path, per_step, None, diverged)
+    return done_run if diverged else replace(done_run, arrival=arrival_of(path.potential, done_run.passes, target))
 
 
 def best_step(
@@ -124,16 +136,16 @@ def best_step(
     integrator: str,
     damping: LogLinear,
     target: float,
-    max_calls: int,
+    max_passes: int,
     *,
     steps: Sequence[float] = STEPS,
     factor: float | None = None,
     tick: Tick = lambda: None,
 ) -> Run:
-    """The constant step with which a method needs the fewest oracle calls to the target, and its path.
+    """The constant step with which a method needs the fewest kernel passes to the target, and its path.
 
     The grid is tried from large steps to small ones, down to a tenth of the best so far, then the neighbourhood of
-    the best on a grid three times as fine. A step counts only if the energy stays at the target until `max_calls`.
+    the best on a grid three times as fine. A step counts only if the energy stays at the target until `max_passes`.
     Ties go to the smaller step. If no step arrives, the run with the lowest final energy is returned.
 
     tick: called once per step tried on the given grid, for a progress bar.
@@ -142,8 +154,8 @@ def best_step(
 
     def attempt(step: float) -> None:
         nonlocal best
-        give_up = None if best is None else best.calls
-        trial = run(system, x0, integrator, damping, step, target, max_calls, factor=factor, give_up=give_up)
+        give_up = None if best is None else best.arrival
+        trial = run(system, x0, integrator, damping, step, target, max_passes, factor=factor, give_up=give_up)
         best = trial if best is None or _merit(trial) < _merit(best) else best
 
     for step in sorted(steps, reverse=True):
@@ -151,7 +163,7 @@ def best_step(
             attempt(step)
         tick()
     assert best is not None, "the grid of steps is empty"
-    if best.calls is not None:
+    if best.arrival is not None:
         centre = best.step
         for third in (2, 1, -1, -2):
             attempt(centre * 10 ** (third / (3 * PER_DECADE)))
@@ -163,7 +175,7 @@ def race(
     x0: Tensor,
     integrators: Iterable[str],
     damping: LogLinear,
-    max_calls: int,
+    max_passes: int,
     *,
     step: float | None = None,
     factor: float | None = None,
@@ -175,7 +187,7 @@ def race(
     step: one constant step for all, or None: every method searches its own best.
 
     The target is `goal` times the initial energy above the known lower bound. A system whose energy has no lower
-    bound has no such level: there the gradient flow runs until its energy is `GROWTH` times as large (or `max_calls`
+    bound has no such level: there the gradient flow runs until its energy is `GROWTH` times as large (or `max_passes`
     are spent), the energy at the end of that run is the target, and `step` must be given, because a larger step
     would always arrive sooner.
     """
@@ -184,29 +196,29 @@ def race(
         target = bound + goal * (start - bound)
     else:
         assert step is not None, "without a lower bound no step is best"
-        target = _reach_of_gradient_flow(system, x0, damping, step, max_calls)
+        target = _reach_of_gradient_flow(system, x0, damping, step, max_passes)
     runs = {}
     for name in dict.fromkeys(("gradient_flow", *integrators)):
         if step is None:
-            runs[name] = best_step(system, x0, name, damping, target, max_calls, factor=factor, tick=tick)
+            runs[name] = best_step(system, x0, name, damping, target, max_passes, factor=factor, tick=tick)
         else:
-            runs[name] = run(system, x0, name, damping, step, target, max_calls, factor=factor)
+            runs[name] = run(system, x0, name, damping, step, target, max_passes, factor=factor)
             tick()
-    return Race(runs, start, target, bound, max_calls)
+    return Race(runs, start, target, bound, max_passes)
 
 
-def _reach_of_gradient_flow(system: System, x0: Tensor, damping: LogLinear, step: float, max_calls: int) -> float:
+def _reach_of_gradient_flow(system: System, x0: Tensor, damping: LogLinear, step: float, max_passes: int) -> float:
     start = float(system.potential(x0))
     level = start - (GROWTH - 1) * abs(start)
-    path = run(system, x0, "gradient_flow", damping, step, level, max_calls).path
+    path = run(system, x0, "gradient_flow", damping, step, level, max_passes).path
     arrived = (path.potential <= level).nonzero()
     return float(path.potential[int(arrived[0]) if len(arrived) else -1])
 
 
 def _merit(run: Run) -> tuple[bool, float, float, float]:
-    """Smaller is better: finite runs first, then fewer calls, then (of those that do not arrive) lower energy."""
-    energy = 0.0 if run.calls is not None else float(run.path.potential[-1])
-    return run.diverged, float("inf") if run.calls is None else run.calls, energy, run.step
+    """Smaller is better: finite runs first, then fewer passes, then (of those that do not arrive) lower energy."""
+    energy = 0.0 if run.arrival is not None else float(run.path.potential[-1])
+    return run.diverged, float("inf") if run.arrival is None else run.arrival, energy, run.step
 
 
 def _blown_up(system: System, x0: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""What the pictures of a flow show: which runs, in which plane, after how many oracle calls. No drawing here."""
+"""What the pictures of a flow show: which runs, in which plane, after how many kernel passes. No drawing here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,38 +14,38 @@ FINE = 30  # segments of a trail, about
 
 @dataclass(frozen=True)
 class Scene:
-    """One run seen in the plane: points (S, N, 2) after calls (S,), and the share of the energy left (S,)."""
+    """One run seen in the plane: points (S, N, 2) after passes (S,), and the share of the energy left (S,)."""
 
     run: Run
     points: Tensor
-    calls: Tensor
+    passes: Tensor
     share: Tensor
 
-    def index(self, calls: float) -> int:
-        """The last state that so many oracle calls reach."""
-        return max(0, int(torch.searchsorted(self.calls, calls, right=True)) - 1)
+    def index(self, passes: float) -> int:
+        """The last state that so many kernel passes reach."""
+        return max(0, int(torch.searchsorted(self.passes, passes, right=True)) - 1)
 
-    def at(self, calls: float) -> Tensor:
+    def at(self, passes: float) -> Tensor:
         """Points (N, 2), on the straight line between two states."""
-        i = self.index(calls)
-        if i + 1 >= len(self.calls):
+        i = self.index(passes)
+        if i + 1 >= len(self.passes):
             return self.points[-1]
-        gap = float(self.calls[i + 1] - self.calls[i])
-        return torch.lerp(self.points[i], self.points[i + 1], (calls - float(self.calls[i])) / gap)
+        gap = float(self.passes[i + 1] - self.passes[i])
+        return torch.lerp(self.points[i], self.points[i + 1], (passes - float(self.passes[i])) / gap)
 
-    def speed(self, calls: float) -> Tensor:
-        """Distance (N,) that every token moves per oracle call around that moment."""
-        i = max(0, min(self.index(calls), len(self.calls) - 2))
-        j = min(i + 1, len(self.calls) - 1)
-        return (self.points[j] - self.points[i]).norm(dim=-1) / max(1.0, float(self.calls[j] - self.calls[i]))
+    def speed(self, passes: float) -> Tensor:
+        """Distance (N,) that every token moves per kernel pass around that moment."""
+        i = max(0, min(self.index(passes), len(self.passes) - 2))
+        j = min(i + 1, len(self.passes) - 1)
+        return (self.points[j] - self.points[i]).norm(dim=-1) / max(1.0, float(self.passes[j] - self.passes[i]))
 
-    def trail(self, calls: float, length: float) -> tuple[Tensor, Tensor]:
-        """Segments (L, N, 2, 2) of the last `length` calls, and the age (L,) of each in [0, 1]."""
-        first, last = self.index(calls - length), self.index(calls)
+    def trail(self, passes: float, length: float) -> tuple[Tensor, Tensor]:
+        """Segments (L, N, 2, 2) of the last `length` passes, and the age (L,) of each in [0, 1]."""
+        first, last = self.index(passes - length), self.index(passes)
         stride = 1 + (last - first) // FINE  # long trails skip states: the eye does not see more
         kept = torch.arange(last, first - 1, -stride).flip(0)
-        states = torch.cat((self.points[kept], self.at(calls).unsqueeze(0)))
-        age = (calls - self.calls[kept]) / length
+        states = torch.cat((self.points[kept], self.at(passes).unsqueeze(0)))
+        age = (passes - self.passes[kept]) / length
         return torch.stack((states[:-1], states[1:]), 2), age.clamp(0, 1)
 
 
@@ -53,7 +53,7 @@ class Scene:
 class Stage:
     """Scenes that share one plane: the names of its axes, its half width.
 
-    moments: oracle calls of the columns. arrival: when the accelerated run arrives, and the length of trails.
+    moments: kernel passes of the columns. arrival: when the accelerated run arrives, and the length of trails.
     """
 
     scenes: list[Scene]
@@ -71,12 +71,12 @@ def pick(race: Race) -> list[Run]:
 
 
 def moments(runs: Sequence[Run], bounded: bool) -> tuple[list[int], int]:
-    """Oracle calls to show, and the arrival of the accelerated run among them.
+    """Kernel passes to show, and the arrival of the accelerated run among them.
 
     Where tokens gather: the start, the way, the arrival, three times that. Where they run away: up to the arrival.
     """
-    last = int(runs[-1].path.oracle_calls[-1])
-    arrival = max(runs[-1].calls or runs[0].calls or last // 3, 4)
+    last = int(runs[-1].passes[-1])
+    arrival = max(runs[-1].arrival or runs[0].arrival or last // 3, 4)
     if not bounded:
         return [k * arrival // 4 for k in range(5)], arrival
     return [0, arrival // 3, 2 * arrival // 3, arrival, 3 * arrival], arrival
@@ -85,10 +85,10 @@ def moments(runs: Sequence[Run], bounded: bool) -> tuple[list[int], int]:
 def stage(race: Race, runs: Sequence[Run]) -> Stage:
     """Put the runs in one plane: their own for d = 2, else the two leading principal components of all states shown."""
     columns, arrival = moments(runs, race.bound is not None)
-    shown = [run.path.x[run.path.oracle_calls <= columns[-1]] for run in runs]
+    shown = [run.path.x[run.passes <= columns[-1]] for run in runs]
     basis, axes = _plane(shown)
     scenes = [
-        Scene(run, x @ basis, run.path.oracle_calls[: len(x)].double(), share(race, run.path.potential[: len(x)]))
+        Scene(run, x @ basis, run.passes[: len(x)].double(), share(race, run.path.potential[: len(x)]))
         for run, x in zip(runs, shown, strict=True)
     ]
     reach = max(float(scene.points.abs().max()) for scene in scenes)

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 HEADS = [
     Head("method", left=True),
-    *(Head(text, wrap=True) for text in ("step", "calls a step", "oracle calls to target", "speed-up")),
+    *(Head(text, wrap=True) for text in ("step", "passes a step", "kernel passes to target", "speed-up")),
 ]
 
 
-def outcome(run: Run, max_calls: int) -> str:
-    """Oracle calls to the target, or in words why there are none."""
+def outcome(run: Run, max_passes: int) -> str:
+    """Kernel passes to the target, or in words why there are none."""
     if run.diverged:
         return "diverged"
-    return f"not reached within {max_calls} calls" if run.calls is None else str(run.calls)
+    return f"not reached within {max_passes} passes" if run.arrival is None else str(run.arrival)
 
 
 def target_in_words(race: Race) -> str:
@@ -38,17 +38,17 @@ def rows(race: Race) -> list[tuple[str, ...]]:
     """One row a method, fastest first."""
     table: list[tuple[str, ...]] = []
     for run in race.ranked():
-        cells = (run.integrator, f"{run.step:.3g}", str(run.calls_per_step), outcome(run, race.max_calls))
+        cells = (run.integrator, f"{run.step:.3g}", str(run.passes_a_step), outcome(run, race.max_passes))
         table.append((*cells, _speed_up(run, race)))
     return table
 
 
 def _speed_up(run: Run, race: Race) -> str:
-    """The gradient flow's calls over this run's; a lower limit if the gradient flow has not arrived."""
+    """The gradient flow's passes over this run's; a lower limit if the gradient flow has not arrived."""
     gradient = race.runs["gradient_flow"]
-    if not run.calls or gradient.diverged:
+    if not run.arrival or gradient.diverged:
         return "-"
-    return f"{gradient.calls / run.calls:.1f} x" if gradient.calls else f"> {race.max_calls / run.calls:.1f} x"
+    return f"{gradient.arrival / run.arrival:.1f} x" if gradient.arrival else f"> {race.max_passes / run.arrival:.1f} x"
 
 
 def markdown(race: Race, title: str, notes: list[str]) -> str:
@@ -70,22 +70,22 @@ def to_json(race: Race, options: dict[str, Any], notes: list[str]) -> str:
         **this_code().to_dict(),
         "options": options,
         "target": target,
-        "max_calls": race.max_calls,
+        "max_passes": race.max_passes,
         "notes": notes,
-        "methods": [_method(run, race.max_calls) for run in race.ranked()],
+        "methods": [_method(run, race.max_passes) for run in race.ranked()],
     }
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
-def _method(run: Run, max_calls: int) -> dict[str, Any]:
+def _method(run: Run, max_passes: int) -> dict[str, Any]:
     energy = [value if math.isfinite(value) else None for value in run.path.potential.tolist()]
     return {
         "name": run.integrator,
         "step": run.step,
-        "calls_per_step": run.calls_per_step,
-        "calls_to_target": run.calls,
-        "outcome": outcome(run, max_calls),
+        "passes_a_step": run.passes_a_step,
+        "passes_to_target": run.arrival,
+        "outcome": outcome(run, max_passes),
         "diverged": run.diverged,
-        "oracle_calls": run.path.oracle_calls.tolist(),
+        "passes": run.passes.tolist(),
         "energy": energy,
     }
