@@ -16,7 +16,7 @@ def describe(
     vocab_size: int = 50304,
     machine: bool = False,
 ) -> None:
-    """Print a variant's parameters by part, its oracle calls, and the starting scalars of every layer.
+    """Print a variant's parameters by part, its kernel passes, and the starting scalars of every layer.
 
     Args:
         name: One of the fourteen variants, such as softmax-exp-euler or linear-baseline.

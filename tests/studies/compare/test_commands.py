@@ -25,9 +25,17 @@ def test_every_plot_is_drawn_and_written_once(tmp_path: Path, monkeypatch: pytes
 
     for name in ("ranking", "loss_curves", "layers", "svg_text"):
         monkeypatch.setattr(plots, name, counted(name))
-    page = write_outputs(made_up.results(["gpt", "exp-euler"]), tmp_path / "out")
+    page = write_outputs(made_up.results(["gpt", "exp-euler-paper"]), tmp_path / "out")
     drawn = len(list((tmp_path / "out").glob("*.svg")))
     assert drawn == 5
     assert page.read_text().count("<svg") == drawn
     assert calls.count("svg_text") == drawn
     assert len(calls) == 2 * drawn
+
+
+def test_a_plot_of_an_earlier_comparison_does_not_stay(tmp_path: Path) -> None:
+    write_outputs(made_up.results(["gpt", "exp-euler-paper"]), tmp_path)
+    (tmp_path / "loss-oracle-calls.svg").write_text("its old name")
+    assert {"loss-kernel-passes.svg", "loss-kernel-passes.png"} <= {file.name for file in tmp_path.iterdir()}
+    write_outputs(made_up.results(["gpt", "exp-euler"]), tmp_path)
+    assert not [file.name for file in tmp_path.iterdir() if "passes" in file.name or "calls" in file.name]

@@ -84,7 +84,7 @@ def test_the_table_sorts_by_plain_numbers(results: Results, tree: Node) -> None:
         "difference [95 %]": model.difference.mean,
         "verdict": "better",
         "parameters": model.parameters,
-        "calls": 1,
+        "passes": 1,
         "tokens/s": 17400,
         "MB": model.memory_mb,
         "tokens": model.tokens_to_baseline,

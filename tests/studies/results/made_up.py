@@ -52,7 +52,7 @@ def model(name: str, seeds: Sequence[int] = SEEDS, **changes: Any) -> ModelResul
         "variant": variant,
         "preset": preset,
         "parameters": 345_088 + 1024 * len(variant),
-        "oracle_calls": 2 if preset == "paper" and variant.startswith("softmax-") and "euler" in variant else 1,
+        "passes_a_layer": 2 if preset == "paper" and variant.startswith("softmax-") and "euler" in variant else 1,
         "lr": 0.008,
         "rates": {"0.002": loss + 0.21, "0.004": loss + 0.13, "0.008": loss + 0.08, "0.016": None},
         "diverged": [],

@@ -2,12 +2,15 @@
 
 import csv
 import io
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sympformer.errors import InputError
 from sympformer.studies.results import Results
+from sympformer.studies.results.plots import pictures
 from sympformer.studies.results.tables import (
     csv_table,
     latex_table,
@@ -83,6 +86,23 @@ def test_results_round_trip(results: Results, tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     file.write_text(results.to_json())
     assert Results.load(file) == results
+
+
+def test_old_results_read_and_their_uncounted_passes_are_not_repeated(results: Results, tmp_path: Path) -> None:
+    """Files written before passes were counted say `oracle_calls`: 1 for every model, also for form "paper"."""
+    values = json.loads(results.to_json())
+    for model in values["models"]:
+        del model["passes_a_layer"]
+        model["oracle_calls"] = 1
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps(values))
+    old = Results.load(file)
+    assert [model.passes_a_layer for model in old.models] == [None] * len(results.models)
+    assert [replace(model, passes_a_layer=1) for model in old.models] == [
+        replace(model, passes_a_layer=1) for model in results.models
+    ]
+    assert "loss-kernel-passes" not in [picture.name for picture in pictures(old)]
+    assert "| passes a layer |" in markdown_table(old)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"format": 99}', '{"format": 1, "models": [{}]}'])

@@ -101,7 +101,7 @@ def _figures(entry: Entry, reference: Entry | None, metric: str) -> ModelResult:
         variant=entry.options.get("variant", entry.cfg.architecture),
         preset=entry.options.get("preset"),
         parameters=sum(parameter_counts(model).values()),
-        oracle_calls=kernel_passes(model) // entry.cfg.n_layer,
+        passes_a_layer=kernel_passes(model) / entry.cfg.n_layer,
         lr=entry.lr,
         rates={f"{lr:g}": loss if math.isfinite(loss) else None for lr, loss in (entry.rates or {}).items()},
         diverged=list(entry.diverged),

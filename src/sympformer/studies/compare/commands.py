@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Metric = Literal["loss", "bits_per_byte"]
 REPORT = "report.html"
+NOT_ALWAYS = [f"loss-{name}.{suffix}" for name in ("kernel-passes", "oracle-calls") for suffix in ("svg", "png")]
 
 
 def compare(
@@ -96,7 +97,7 @@ def write_outputs(results: "Results", folder: Path, drawn: "Sequence[Picture] | 
     from sympformer.studies.results.plots import pictures, write_plots
 
     drawn = pictures(results) if drawn is None else drawn
-    with staged_files(folder) as work:
+    with staged_files(folder, NOT_ALWAYS) as work:
         (work / FILE).write_text(results.to_json(), encoding="utf-8")
         (work / "table.csv").write_text(tables.csv_table(results), encoding="utf-8")
         (work / "table.md").write_text(tables.markdown_table(results), encoding="utf-8")

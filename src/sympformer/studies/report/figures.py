@@ -11,6 +11,11 @@ def number(value: float | None, places: int = 3) -> str:
     return NONE if value is None else f"{value:,.{places}f}".replace("-", MINUS)
 
 
+def plain(value: float | None) -> str:
+    """With as many places as it has."""
+    return NONE if value is None else f"{value:g}"
+
+
 def signed(value: float, places: int = 3) -> str:
     """With its sign, whichever."""
     return f"{value:+.{places}f}".replace("-", MINUS)

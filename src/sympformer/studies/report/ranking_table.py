@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from sympformer.studies.report.figures import NONE, interval, number, percent, signed, spread
+from sympformer.studies.report.figures import NONE, interval, number, percent, plain, signed, spread
 from sympformer.studies.report.markup import Html, joined, tag
 from sympformer.studies.results import ModelResult, Results, Spread
 from sympformer.studies.results.plot_style import family_of, scored_split, state_of
@@ -50,7 +50,9 @@ def _columns(results: Results) -> Iterator[Column]:
         yield Column(against, "difference [95 %]", lambda m: _difference(results, m))
         yield Column(against, "verdict", lambda m: _verdict(results, m), "words")
     yield Column("cost", "parameters", lambda m: (number(m.parameters, 0), m.parameters))
-    yield Column("cost", "calls", lambda m: (m.oracle_calls, m.oracle_calls), title="oracle calls a layer")
+    yield Column(
+        "cost", "passes", lambda m: (plain(m.passes_a_layer), m.passes_a_layer), title="kernel passes a layer, counted"
+    )
     yield Column("cost", "tokens/s", lambda m: (number(m.tokens_per_second, 0), m.tokens_per_second))
     yield Column("cost", "MB", lambda m: (number(m.memory_mb, 0), m.memory_mb), title="memory of a training step")
     if results.baseline is not None:

@@ -61,7 +61,7 @@ class ModelResult:
     variant: str
     preset: str | None
     parameters: int
-    oracle_calls: int  # attention-kernel evaluations a layer
+    passes_a_layer: float | None  # kernel passes, counted; None in old files, which held the number of layers instead
     lr: float | None
     rates: dict[str, float | None]  # validation loss at every rate tried; None: diverged
     diverged: list[str]  # why runs left the finite numbers
@@ -137,6 +137,9 @@ class Results:
 
 
 def _model(values: dict[str, Any]) -> ModelResult:
+    if "oracle_calls" in values:  # written before passes were counted: one a layer whatever the model did
+        del values["oracle_calls"]
+        values["passes_a_layer"] = None
     spreads = {n: Spread(**values[n]) for n in ("last", "best", "bits_per_byte") if values[n] is not None}
     probes = {
         name: ProbeFigure(Spread(**probe["accuracy"]), probe["chance"], probe["items"])

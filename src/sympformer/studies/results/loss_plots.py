@@ -1,4 +1,4 @@
-"""Validation loss on the way of training: a line a model, against tokens, seconds or oracle calls."""
+"""Validation loss on the way of training: a line a model, against tokens, seconds or kernel passes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Against = Literal["tokens", "seconds", "oracle calls"]
+Against = Literal["tokens", "seconds", "kernel passes"]
 
 LABEL = 0.16  # inches a label needs
 X_LABELS: dict[Against, str] = {
     "tokens": "training tokens",
     "seconds": "training time, s (tokens by the measured tokens/s, so that a busy machine does not decide)",
-    "oracle calls": "oracle calls (forward passes by layers by kernel evaluations a layer)",
+    "kernel passes": "kernel passes (forward passes by layers by passes a layer)",
 }
 
 
@@ -71,21 +71,33 @@ def loss_curves(results: Results, against: Against = "tokens") -> "Figure":
     return figure
 
 
-def oracle_calls_per_token(results: Results) -> dict[str, float]:
-    """Kernel evaluations by training tokens, of the models with a config: a forward pass makes some in every layer."""
+def kernel_passes_per_token(results: Results) -> dict[str, float]:
+    """Kernel passes by training tokens, of the models with a config: a forward pass makes some in every layer."""
     if "common" in results.config:
         common = TrainConfig.from_dict(results.config["common"])
         known = {name: (common, model_options(common.model, own)) for name, own in results.config["models"].items()}
     else:  # runs side by side, each with a config of its own
         configs = {name: TrainConfig.from_dict(values) for name, values in results.config.items()}
         known = {name: (config, config.model) for name, config in configs.items()}
-    calls = {}
+    passes = {}
     for model in results.models:
-        if model.name in known:
+        if model.name in known and model.passes_a_layer is not None:
             training, options = known[model.name]
             cfg = choose_model(options)
-            calls[model.name] = model.oracle_calls * cfg.n_layer / (training.batch_size * cfg.block_size)
-    return calls
+            passes[model.name] = model.passes_a_layer * cfg.n_layer / (training.batch_size * cfg.block_size)
+    return passes
+
+
+def worth_drawing(results: Results, against: Against) -> bool:
+    """Whether there is something to draw that the plot against tokens does not show.
+
+    Models that make the same kernel passes for a token differ from that plot by their ticks only.
+    """
+    drawn = drawn_curves(results, against)
+    if against != "kernel passes":
+        return bool(drawn)
+    passes = kernel_passes_per_token(results)
+    return len({round(passes[curve.model.name], 12) for curve in drawn}) > 1
 
 
 def drawn_curves(results: Results, against: Against) -> list[Drawn]:
@@ -106,7 +118,7 @@ def _scales(results: Results, against: Against) -> dict[str, float]:
         return {model.name: 1.0 for model in results.models}
     if against == "seconds":
         return {model.name: 1 / model.tokens_per_second for model in results.models if model.tokens_per_second}
-    return oracle_calls_per_token(results)
+    return kernel_passes_per_token(results)
 
 
 def _limits(axis: "Axes", results: Results, chosen: list[Drawn]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sympformer.atomic import staged_files
 from sympformer.progress import steps_with_progress
 from sympformer.studies.results import ModelResult, Results
-from sympformer.studies.results.loss_plots import X_LABELS, Against, drawn_curves, loss_curves
+from sympformer.studies.results.loss_plots import X_LABELS, Against, drawn_curves, loss_curves, worth_drawing
 from sympformer.studies.results.plot_style import (
     INK,
     NORMAL,
@@ -70,7 +70,7 @@ def pictures(results: Results) -> list[Picture]:
     if any(state_of(results, model) == "ranked" for model in results.models):
         made.append(Picture("ranking", "Ranking", _ranking_caption(results), ranking(results)))
     for against in X_LABELS:
-        if drawn_curves(results, against):
+        if worth_drawing(results, against):
             name, heading = f"loss-{against.replace(' ', '-')}", f"Validation loss against {against}"
             made.append(Picture(name, heading, _curves_caption(results, against), loss_curves(results, against)))
     if any(name in row for model in results.models for row in model.layers for name in SCALARS):

@@ -45,7 +45,7 @@ def columns(results: Results) -> list[Column]:
     chosen += [
         Column("rate", lambda r, m: NONE if m.lr is None else f"{m.lr:g}"),
         Column("parameters", lambda r, m: f"{m.parameters:,}"),
-        Column("oracle/layer", lambda r, m: str(m.oracle_calls)),
+        Column("passes a layer", lambda r, m: NONE if m.passes_a_layer is None else f"{m.passes_a_layer:g}"),
         Column("tokens/s", lambda r, m: _count(m.tokens_per_second), short=True),
         Column("s a run", lambda r, m: _count(m.seconds)),
         Column("MB a step", lambda r, m: _count(m.memory_mb)),
@@ -150,7 +150,7 @@ def csv_table(results: Results) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
         ["rank", "model", "variant", "preset", "lr", *names, "difference", "low", "high", "verdict", "parameters",
-         "oracle_calls", "tokens_per_second", "seconds", "memory_mb", "tokens_to_baseline", "seconds_to_baseline",
+         "passes_a_layer", "tokens_per_second", "seconds", "memory_mb", "tokens_to_baseline", "seconds_to_baseline",
          "reached", *(f"probe_{name}" for name in probes), "audit", "code"]
     )  # fmt: skip
     for m in results.ranked():
@@ -159,7 +159,7 @@ def csv_table(results: Results) -> str:
         writer.writerow(
             [m.rank or "", m.name, m.variant, m.preset or "", _blank(m.lr), *map(_blank, spreads),
              *(("", "", "", "") if d is None else (d.mean, _blank(d.low), _blank(d.high), d.verdict)), m.parameters,
-             m.oracle_calls, *map(_blank, (m.tokens_per_second, m.seconds, m.memory_mb, m.tokens_to_baseline,
+             *map(_blank, (m.passes_a_layer, m.tokens_per_second, m.seconds, m.memory_mb, m.tokens_to_baseline,
              m.seconds_to_baseline)), m.reached,
              *(m.probes[name].accuracy.mean if name in m.probes else "" for name in probes),
              "" if m.audit is None else "passed" if m.passed else "failed", ", ".join(m.code)]
