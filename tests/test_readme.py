@@ -3,15 +3,27 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from sympformer.cli import COMMANDS
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
 
-def test_python_block_runs(capsys: object) -> None:
+def test_python_block_runs_and_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert 8 <= len([line for line in code.splitlines() if line.strip()]) <= 12
     exec(compile(code, "README.md", "exec"), {})
+    said = re.findall(r"energy from ([\d.]+) to ([\d.]+), and to ([\d.]+)", code)
+    start, classical, accelerated = map(float, said[0])
+    printed = [
+        [float(number) for number in re.findall(r"\d+\.\d+", line)] for line in capsys.readouterr().out.splitlines()
+    ]
+    assert printed == [pytest.approx([start, classical], abs=0.01), pytest.approx([start, accelerated], abs=0.01)]
+
+
+def test_lines_fit_a_hundred_columns() -> None:
+    assert [line for line in README.splitlines() if len(line) > 100 and not line.startswith("|")] == []
 
 
 def test_linked_files_exist() -> None:
