@@ -110,7 +110,7 @@ def test_validation_and_variants() -> None:
     assert config("integrator").integrator == "implicit_damping"
     with pytest.raises(InputError, match="did you mean 'implicit_damping'"):
         sf.ModelConfig(integrator="implicit_dampin")
-    with pytest.raises(InputError, match="unknown norm 'rmss': .*did you mean 'rms'"):
+    with pytest.raises(InputError, match=r"unknown norm 'rmss': .*did you mean 'rms'"):
         config("norm", norm="rmss")
     with pytest.raises(InputError, match="belongs to softmax and linear attention, not to mean"):
         config("attention", heads="multi")
