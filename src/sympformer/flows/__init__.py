@@ -5,8 +5,12 @@ from sympformer.flows.damping import Constant, LogLinear, Nesterov, OneStep
 from sympformer.flows.integrators import ACCELERATED, INTEGRATORS, Integrator, Oracle, Step, get_integrator
 from sympformer.flows.simulate import Path, simulate
 from sympformer.flows.systems import (
+    KL,
     Field,
+    Functional,
+    Interaction,
     LinearAttention,
+    Potential,
     Quadratic,
     SoftmaxAttention,
     Stein,
@@ -21,15 +25,19 @@ from sympformer.flows.undamped import Undamped
 __all__ = [
     "ACCELERATED",
     "INTEGRATORS",
+    "KL",
     "Constant",
     "Field",
+    "Functional",
     "Integrator",
+    "Interaction",
     "LinearAttention",
     "LogLinear",
     "Nesterov",
     "OneStep",
     "Oracle",
     "Path",
+    "Potential",
     "Quadratic",
     "SoftmaxAttention",
     "Stein",
