@@ -12,12 +12,11 @@ from huggingface_hub import ModelCard
 from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-from sympformer import cli
+from sympformer import audit, cli
 from sympformer.errors import InputError
 from sympformer.exchange import export_run, import_run
-from sympformer.exchange.card import Subject, card
+from sympformer.exchange.card import CardFacts, card
 from sympformer.exchange.record import RECORD, read_record
-from sympformer.experiments import audit
 from sympformer.models import VARIANTS, LanguageModel
 from sympformer.training import load_run
 from sympformer.training.checkpoint import CheckpointFolder, Progress
@@ -162,7 +161,7 @@ def test_odd_names_stay_valid_yaml_and_markdown(exported: Path) -> None:
     assert record is not None
     odd = "my: 'text' | #1\n- x"
     record.environment["data"]["corpus"] = odd
-    text = card(Subject("a: b", AutoConfig.from_pretrained(exported).to_model_config(), 5, record))
+    text = card(CardFacts("a: b", AutoConfig.from_pretrained(exported).to_model_config(), 5, record))
     head = yaml.safe_load(text.split("---\n")[1])
     assert head["model-index"][0]["results"][0]["dataset"]["name"] == odd
     assert "| text | my: 'text' \\| #1 - x |" in text
@@ -173,7 +172,7 @@ def test_datasets_of_the_hub_are_linked(corpus: str, dataset: str, exported: Pat
     record = read_record(exported)
     assert record is not None
     record.environment["data"]["corpus"] = corpus
-    text = card(Subject("x", AutoConfig.from_pretrained(exported).to_model_config(), 5, record))
+    text = card(CardFacts("x", AutoConfig.from_pretrained(exported).to_model_config(), 5, record))
     assert yaml.safe_load(text.split("---\n")[1])["datasets"] == [dataset]
 
 

@@ -116,6 +116,8 @@ def _train(
         if checkpoint is not None:
             load_model_tensors(model, checkpoint.model, checkpoint.folder)
         trainer = Trainer(fabric, config, model, prepared, folder, reporter, checkpoint)
+        if fabric.is_global_zero and trainer.progress.step < trainer.total and (other := runs.note_code(folder)):
+            reporter.say(other)
         stopped_by = trainer.run()
         return TrainResult(
             folder,

@@ -5,21 +5,18 @@ config.yaml  model.json  environment.json  tokenizer/  metrics.jsonl  metrics.cs
 
 import json
 import os
-import platform
 import re
-import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from sympformer import __version__
+from sympformer import provenance
 from sympformer.atomic import staged_folder, write_file
 from sympformer.data import Prepared, Tokenizer, load_tokenizer
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel, ModelConfig, build_model
+from sympformer.provenance import CONTINUED, Code, codes_in, this_code
 from sympformer.training.checkpoint import Checkpoint, CheckpointFolder, Say, load_model_tensors
 from sympformer.training.config import TrainConfig, load_config
 
@@ -53,21 +50,13 @@ def create(folder: Path, config: TrainConfig, cfg: ModelConfig, prepared: Prepar
         (work / TOKENIZER).mkdir()
         prepared.tokenizer.save(work / TOKENIZER)
         write_file(work / MODEL, cfg.to_json())
-        write_file(work / ENVIRONMENT, json.dumps(environment(prepared), indent=2) + "\n")
+        _write_environment(work, provenance.environment() | _circumstances(prepared))
         write_file(work / CONFIG, config.to_yaml())
 
 
-def environment(prepared: Prepared) -> dict[str, Any]:
-    """Where and on what a run was made."""
+def _circumstances(prepared: Prepared) -> dict[str, Any]:
     return {
-        "sympformer": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "platform": platform.platform(),
-        "threads": torch.get_num_threads(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "data": {
             "folder": str(prepared.folder),
             "corpus": prepared.sheet.corpus["name"],
@@ -77,12 +66,38 @@ def environment(prepared: Prepared) -> dict[str, Any]:
     }
 
 
+def read_environment(folder: Path) -> dict[str, Any]:
+    """Where, by what code and on what data a run was made."""
+    try:
+        found = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
+        return {**found, "data": dict(found["data"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder / ENVIRONMENT} does not read: the run folder is damaged") from error
+
+
+def _write_environment(folder: Path, environment: dict[str, Any]) -> None:
+    write_file(folder / ENVIRONMENT, json.dumps(environment, indent=2) + "\n")
+
+
+def run_codes(folder: Path) -> list[Code]:
+    """The codes that trained a run, in order."""
+    return codes_in(read_environment(folder))
+
+
+def note_code(folder: Path) -> str | None:
+    """Write down that this code takes a run on; a sentence where it is another one than before."""
+    before, now = run_codes(folder)[-1], this_code()
+    if before.source == now.source:
+        return None
+    environment = read_environment(folder)
+    earlier = environment.get(CONTINUED, [])
+    _write_environment(folder, environment | {CONTINUED: [*earlier, now.to_dict()]})
+    return f"this code, {now.label}, is not the one that the run had so far, {before.label}: {ENVIRONMENT} keeps both"
+
+
 def check_same_data(folder: Path, prepared: Prepared) -> None:
     """A run is continued on the very tokens it began with."""
-    try:
-        recorded = json.loads((folder / ENVIRONMENT).read_text())["data"].get("sha256")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{folder / ENVIRONMENT} does not read: the run cannot be continued") from error
+    recorded = read_environment(folder)["data"].get("sha256")
     if recorded is None:
         raise InputError(
             f"the run in {folder} was imported without its optimizer state and tokens, so it cannot be continued; "
