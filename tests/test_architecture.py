@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "hf": LEAVES | {"flows", "ops", "models"},
     "exchange": LEAVES | {"flows", "ops", "models", "data", "training", "audit", "hf"},
     "cli": LEAVES,
-    "__init__": {"lazy"},
+    "__init__": {"lazy", "flows", "models"},  # the last two for type checkers only: see test_import_stays_light
     "__main__": {"cli"},
 }
 # what a storey may use from outside the standard library
@@ -153,4 +153,4 @@ def test_lazy_names() -> None:
     assert sympformer.flows.__name__ == "sympformer.flows"
     assert "flows" in dir(sympformer)
     with pytest.raises(AttributeError, match="no attribute 'flow'"):
-        sympformer.flow  # noqa: B018
+        sympformer.flow  # type: ignore[attr-defined]  # noqa: B018

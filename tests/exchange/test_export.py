@@ -18,8 +18,10 @@ from sympformer.exchange import export_run, import_run
 from sympformer.exchange.card import CardFacts, card
 from sympformer.exchange.record import RECORD, read_record
 from sympformer.models import VARIANTS, LanguageModel
+from sympformer.provenance import codes_in, this_code
 from sympformer.training import load_run
 from sympformer.training.checkpoint import CheckpointFolder, Progress
+from sympformer.training.run import run_codes
 from tests.exchange.conftest import RunMaker, load
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
@@ -66,6 +68,7 @@ def test_every_variant_there_and_back(variant: str, make_run: RunMaker, tmp_path
     greedy = [theirs.generate(ids[:, :5], do_sample=False, use_cache=c, max_length=20) for c in (True, False)]
     assert torch.equal(greedy[0], greedy[1])
     expected = own.generate(ids[:, :5], 15, temperature=0, stop_tokens=(theirs.config.eos_token_id,))
+    assert isinstance(expected, torch.Tensor)
     assert torch.equal(greedy[0], expected)
     import_run(out, back)
     assert_same_run(run, back)
@@ -107,6 +110,10 @@ def test_a_trained_run_there_and_back_twice(trained: Path, exported: Path, tmp_p
     assert first is not None
     assert second is not None
     assert (first.evaluation, first.config, first.files) == (second.evaluation, second.config, second.files)
+    # the code that trained, and the one that exported, go with the folder and come back
+    assert first.environment["exported_by"] == this_code().to_dict()
+    assert run_codes(tmp_path / "one") == run_codes(trained) == codes_in(first.environment) == [this_code()]
+    assert f"| code | {this_code().label} |" in (exported / "README.md").read_text()
 
 
 def test_what_the_folder_holds(trained: Path, exported: Path) -> None:

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from sympformer.audit import checks
 from sympformer.audit.caching import chunked_logits
-from sympformer.audit.checks import Finding, Logits
+from sympformer.audit.checks import Finding
 from sympformer.audit.gradients import adversarial
 from sympformer.audit.report import AuditReport, AuditRow
 from sympformer.audit.weights import Specimen, Weights, copied, specimen
 from sympformer.errors import InputError
-from sympformer.loading import block_size_of, logits_of, token_tables, vocab_size_of
+from sympformer.loading import Logits, block_size_of, logits_of, token_tables, vocab_size_of
 from sympformer.progress import steps_with_progress
 
 LENGTH = 80  # tokens, if the model takes as many: more than the 64 of the longest chunk of our linear scan

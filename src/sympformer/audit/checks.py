@@ -11,7 +11,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-Logits = Callable[[Tensor], Tensor]
+from sympformer.loading import Logits
+
 ChunkedLogits = Callable[[Tensor, Sequence[int]], Tensor]  # ids, sizes of the chunks -> logits of all
 
 MANY, SOME, FEW = 96, 24, 6  # places to try: with random edits, with prefixes, with all other edits

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sympformer.audit.checks import FEW, Deviations, Finding, Logits, places
+from sympformer.audit.checks import FEW, Deviations, Finding, places
+from sympformer.loading import Logits
 
 
 def adversarial(

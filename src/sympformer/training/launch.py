@@ -17,7 +17,7 @@ from sympformer.training import run as runs
 from sympformer.training.checkpoint import CheckpointFolder, load_model_tensors
 from sympformer.training.choices import choose_model, open_data
 from sympformer.training.config import FREE_TO_CHANGE, TrainConfig, load_config
-from sympformer.training.engine import make_fabric, part, pick_device
+from sympformer.training.engine import leave_together, make_fabric, pick_device
 from sympformer.training.reporter import Reporter
 from sympformer.training.run_files import require_tensorboard
 from sympformer.training.trainer import Trainer
@@ -64,7 +64,7 @@ def run_training(config: TrainConfig, resume: bool = False, bar: bool | None = N
         runs.create(folder, config, cfg, prepared)
     fabric.barrier()
     result = _train(fabric, config, build_model(cfg, seed=config.seed), prepared, folder, bar)
-    part(fabric)
+    leave_together(fabric)
     return result
 
 

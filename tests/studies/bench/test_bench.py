@@ -9,6 +9,7 @@ import torch
 
 from sympformer.cli import main
 from sympformer.models import build_model, variant
+from sympformer.provenance import this_code
 from sympformer.studies.bench import suites, timing
 from sympformer.studies.bench.costs import model_step
 from sympformer.studies.bench.suites import PlainGPT, Row
@@ -23,7 +24,7 @@ def test_ratio_is_the_median_of_rounds() -> None:
 
 def test_interleaved_runs_every_work_in_every_round() -> None:
     order: list[str] = []
-    made = timing.Prepared(lambda: order.append("made") or 7, lambda seven: order.append(f"b{seven}"))  # type: ignore[func-returns-value]
+    made = timing.PreparedWork(lambda: order.append("made") or 7, lambda seven: order.append(f"b{seven}"))  # type: ignore[func-returns-value]
     seconds = timing.interleaved({"a": lambda: order.append("a"), "b": made}, rounds=2, warm_up=1)
     assert order == ["a", "made", "b7"] * 3
     assert {name: len(values) for name, values in seconds.items()} == {"a": 2, "b": 2}
@@ -71,6 +72,7 @@ def test_the_command_writes_figures_and_machine(
     assert main(["bench", "--suites", "[memory, step]", "--rounds", "1", "--out", str(out)]) == 0
     content = json.loads(out.read_text())
     assert content["machine"]["torch"] == torch.__version__
+    assert content["code"] == this_code().to_dict()
     figures = {row["what"]: row for row in content["figures"]}
     assert figures["softmax-exp-euler: peak of a step at T 4,096 / GPT baseline"]["value"] == 1.1
     assert sum(row["suite"] == "step" for row in content["figures"]) == 8
@@ -88,12 +90,3 @@ def test_the_command_writes_figures_and_machine(
 def test_bad_input(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", *arguments]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_describe_prints_counts_and_scalars(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["describe", "--name", "linear-etd-ab2", "--vocab_size", "2048"]) == 0
-    text = capsys.readouterr().out
-    assert "parameters" in text
-    assert "c_log" in text
-    assert main(["describe", "--name", "linear-etdab2"]) == 2
-    assert "did you mean 'linear-etd-ab2'" in capsys.readouterr().err

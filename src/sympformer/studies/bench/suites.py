@@ -13,7 +13,7 @@ from sympformer import ops
 from sympformer.models import Cache, LanguageModel, ModelConfig, build_model, variant
 from sympformer.ops import flash
 from sympformer.studies.bench.costs import model_step, peak_memory, training_step
-from sympformer.studies.bench.timing import Prepared, Work, interleaved, ratio
+from sympformer.studies.bench.timing import PreparedWork, Work, interleaved, ratio
 
 Suite = Literal["step", "linear", "memory", "generation"]
 BODY: dict[str, Any] = {"n_layer": 8, "n_head": 8, "d_model": 64, "block_size": 512}
@@ -190,7 +190,7 @@ def bench_memory(rounds: int) -> list[Row]:
 # --- generation
 
 
-def _continuation(model: LanguageModel, context: int, tokens: int) -> Prepared:
+def _continuation(model: LanguageModel, context: int, tokens: int) -> PreparedWork:
     """Draw `tokens` tokens after a cached context of `context` tokens; taking in the context is not timed."""
     idx = torch.randint(model.cfg.vocab_size, (1, context + tokens))
 
@@ -205,7 +205,7 @@ def _continuation(model: LanguageModel, context: int, tokens: int) -> Prepared:
         for place in range(context, context + tokens):
             model(idx[:, place : place + 1], cache=cache).logits.argmax(-1)
 
-    return Prepared(prepare, run)
+    return PreparedWork(prepare, run)
 
 
 def _recomputation(model: LanguageModel, context: int, tokens: int, head_of_all: bool) -> Work:
@@ -226,7 +226,7 @@ def bench_generation(rounds: int) -> list[Row]:
     rows = []
     for name in ("softmax-exp-euler", "softmax-baseline"):
         model = build_model(variant(name, **(BODY | {"vocab_size": 50304})), seed=0).eval()
-        works: dict[str, Work | Prepared] = {
+        works: dict[str, Work | PreparedWork] = {
             "cached": _continuation(model, 447, 4),
             "recomputed": _recomputation(model, 448, 4, head_of_all=True),
             "recomputed, head of the last place only": _recomputation(model, 448, 4, head_of_all=False),

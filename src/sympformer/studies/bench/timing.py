@@ -14,7 +14,7 @@ Work = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedWork:
     """A work that needs something made first, every time, that must not be timed."""
 
     prepare: Callable[[], Any]
@@ -22,7 +22,7 @@ class Prepared:
 
 
 def interleaved(
-    works: Mapping[str, Work | Prepared], rounds: int, warm_up: int = 2, label: str = "timing"
+    works: Mapping[str, Work | PreparedWork], rounds: int, warm_up: int = 2, label: str = "timing"
 ) -> dict[str, list[float]]:
     """Seconds of every work in every round. A round runs each once, so that a slow minute hits all alike."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
@@ -39,8 +39,8 @@ def ratio(seconds: dict[str, list[float]], name: str, reference: str) -> float:
     return statistics.median(a / b for a, b in zip(seconds[name], seconds[reference], strict=True))
 
 
-def _seconds(work: Work | Prepared) -> float:
-    if isinstance(work, Prepared):
+def _seconds(work: Work | PreparedWork) -> float:
+    if isinstance(work, PreparedWork):
         made = work.prepare()
         started = _now()
         work.run(made)

@@ -17,11 +17,12 @@ from torch import Tensor
 from sympformer.atomic import staged_files
 from sympformer.errors import InputError, unknown_name
 from sympformer.flows import INTEGRATORS, LogLinear, System
+from sympformer.flows.systems.softmax import Form
 from sympformer.progress import steps_with_progress
 from sympformer.studies.flow import table
 from sympformer.studies.flow.plots import Colour
 from sympformer.studies.flow.race import STEPS, Race, Run, best_step, calls_to_target, race
-from sympformer.studies.flow.systems import TITLES, DampingName, Form, SystemName, make_damping, make_system
+from sympformer.studies.flow.systems import TITLES, DampingName, SystemName, make_damping, make_system
 
 __all__ = ["Race", "Run", "best_step", "calls_to_target", "flow", "race", "start_of"]
 

@@ -17,10 +17,10 @@ from sympformer.flows import (
     Wasserstein,
     gaussian_kernel,
 )
+from sympformer.flows.systems.softmax import Form
 
 SystemName = Literal["linear", "softmax", "quadratic", "wasserstein", "stein"]
 DampingName = Literal["nesterov", "constant", "log-linear"]
-Form = Literal["paper", "own"]
 
 TITLES: dict[str, str] = {
     "linear": "linear attention",

@@ -7,22 +7,20 @@ probability.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch import Tensor
 
 from sympformer.data.probes import KINDS, Probe, probe_set
 from sympformer.errors import DivergenceError, InputError
+from sympformer.loading import Logits
 from sympformer.progress import steps_with_progress
 from sympformer.tables import Head, terminal_table
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-Logits = Callable[[Tensor], Tensor]  # (B, T) ids -> (B, T, V)
 
 
 class Encoder(Protocol):
