@@ -80,6 +80,7 @@ def test_a_plain_function_is_a_potential() -> None:
     plain, wrapped = flows.Wasserstein(quartic), flows.Wasserstein(flows.Potential(quartic))
     assert torch.equal(plain.force(x, y), wrapped.force(x, y))
     torch.testing.assert_close(plain.energy(x), quartic(x).sum())
+    torch.testing.assert_close((flows.Interaction(pull) + quartic).value(x), pull(x, x).mean() / 2 + quartic(x).mean())
 
 
 def test_softmax_energy_is_an_interaction() -> None:

@@ -34,8 +34,8 @@ class Functional(ABC):
         """grad dF/drho at the particles themselves, (..., N, d), itself differentiable."""
         return torch.func.grad(lambda points: self.first_variation(points, x).sum())(x)
 
-    def __add__(self, other: "Functional") -> "Functional":
-        return Sum(self, other)
+    def __add__(self, other: "Functional | PointFunction") -> "Functional":
+        return Sum(self, as_functional(other))
 
 
 class Sum(Functional):
