@@ -29,6 +29,20 @@ def quartic(x: Tensor) -> Tensor:
     return (x**4).sum(-1) / 4 + x[..., 0] * x[..., 1] ** 2
 
 
+def pull(x: Tensor, y: Tensor) -> Tensor:
+    """An interaction that is neither symmetric nor translation-invariant."""
+    squared = (x.unsqueeze(-2) - y.unsqueeze(-3)).square().sum(-1)
+    return torch.log1p(squared) + x @ symmetric(seed=7).to(x.dtype) @ torch.tanh(y).mT
+
+
+# name -> energies of the density on D-dimensional particles
+FUNCTIONALS: dict[str, Callable[[], flows.Functional]] = {
+    "potential": lambda: flows.Potential(quartic),
+    "interaction": lambda: flows.Interaction(pull),
+    "kl": lambda: flows.KL(lambda x: -quartic(x), bandwidth=0.6),
+    "sum": lambda: flows.Potential(quartic) + flows.Interaction(pull) + flows.KL(lambda x: -quartic(x), bandwidth=0.6),
+}
+
 # name -> builder of a system on D-dimensional particles with full visibility
 SYSTEMS: dict[str, Callable[[], flows.System]] = {
     "softmax": lambda: flows.SoftmaxAttention(symmetric(), positive(), form="paper"),
@@ -37,6 +51,8 @@ SYSTEMS: dict[str, Callable[[], flows.System]] = {
     "wasserstein": lambda: flows.Wasserstein(quartic),
     "stein-gaussian": lambda: flows.Stein(quartic, flows.gaussian_kernel(0.8)),
     "stein-bilinear": lambda: flows.Stein(quartic, flows.bilinear_kernel(positive())),
+    "wasserstein-kl": lambda: flows.Wasserstein(FUNCTIONALS["kl"]()),
+    "stein-interaction": lambda: flows.Stein(FUNCTIONALS["interaction"](), flows.gaussian_kernel(0.8)),
 }
 
 # name -> order on the damped system (None: not a consistent scheme), kernel evaluations a step

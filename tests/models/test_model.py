@@ -1,16 +1,22 @@
 """The model as a whole: parameters and their groups, stability, bad inputs, description."""
 
+import copy
+import io
 import math
-from typing import NamedTuple
+import pickle
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 import sympformer as sf
+from sympformer import ops
 from sympformer.errors import InputError
-from sympformer.models import PRESETS, VARIANTS, perturb_
+from sympformer.models import PRESETS, VARIANTS, Decoder, perturb_
 from sympformer.models.describe import kernel_passes, parameter_counts
-from sympformer.nn import LearnedScalars, ScalarSpec
+from sympformer.nn import LearnedScalars, ScalarSpec, View
 from tests.models.cases import SIZE, every_model, make, tokens
 
 # --- parameters
@@ -154,3 +160,54 @@ def test_describe_tells_parameters_oracles_and_scalars(name: str, preset: str) -
         assert rows[2]["t"] == pytest.approx(model.cfg.t0 + 2 * model.cfg.h_x, rel=1e-4)
         assert ("alpha" in rows[0]) == (model.cfg.integrator != "plain_euler")
         assert "h_x" in text
+
+
+# --- kernel passes, counted where kernels are called
+
+
+def passes_of(call: Callable[[], object]) -> int:
+    with ops.count_passes() as count:
+        call()
+    return count.passes
+
+
+@pytest.mark.parametrize("door", ["open", "shut"])
+@every_model
+def test_a_layer_makes_the_passes_that_are_stated(name: str, preset: str, door: str) -> None:
+    """own 1, paper 2, linear 1, classical 1: in a full pass, in training, in any chunk of a cached one."""
+    model, idx = make(name, preset), tokens()
+    per_layer = 2 if model.cfg.to_dict().get("form") == "paper" else 1
+    want, cache, decoder = per_layer * SIZE["n_layer"], model.new_cache(2), Decoder(model)
+    with ops.plain() if door == "shut" else nullcontext():
+        assert passes_of(lambda: model(idx)) == want
+        assert passes_of(lambda: model(idx, targets=idx).loss.backward()) == want
+        for chunk in idx.split((5, 1, 18), 1):
+            assert passes_of(lambda chunk=chunk: decoder.hidden(chunk, cache)) == want  # type: ignore[misc]
+
+
+def test_an_added_pass_is_seen() -> None:
+    """A layer that asks for its kernel twice would be counted twice."""
+    model = make("softmax-plain-euler")
+    block: Any = model.blocks[0]
+
+    def ask_again(module: object, args: object, bar: torch.Tensor) -> None:
+        block.oracle(bar, View.make(True, 0, bar.shape[1], bar.device, bar.dtype))
+
+    block.norm_attention.register_forward_hook(ask_again)
+    assert passes_of(lambda: model(tokens())) == SIZE["n_layer"] + 1
+
+
+# --- models are plain objects
+
+
+@every_model
+def test_models_can_be_pickled_copied_and_saved(name: str, preset: str) -> None:
+    model = make(name, preset)
+    want, file = model(tokens()).logits, io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=False)
+    for twin in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model), saved):
+        assert torch.equal(twin(tokens()).logits, want)
+        ours, copies = (m.generate(tokens(1, 4), 3, seed=1) for m in (model, twin))
+        assert torch.equal(ours, copies)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from sympformer.audit import AuditReport
 from sympformer.data.corpora.hub import HUB
 from sympformer.exchange.record import Record
 from sympformer.models import ModelConfig
+from sympformer.nn import DYNAMICS
 from sympformer.provenance import codes_in
 from sympformer.tables import Head, markdown_table
 from sympformer.training.config import DEFAULT_VARIANT
@@ -79,20 +80,15 @@ def model_name(record: Record, cfg: ModelConfig) -> str:
     options = record.config["model"]
     if "architecture" not in options:
         return str(options.get("variant", DEFAULT_VARIANT))
-    parts = (cfg.architecture, cfg.attention, cfg.integrator if cfg.architecture == "sympformer" else "")
+    parts = (cfg.architecture, cfg.attention, cfg.to_dict().get("integrator", ""))
     return "-".join(part.replace("_", "-") for part in parts if part)
 
 
 def _opening(facts: CardFacts) -> str:
     cfg = facts.cfg
-    kinds = {
-        "sympformer": "every layer is one time step of a damped Hamiltonian flow of the tokens",
-        "yuriiformer": "every layer is a step of Nesterov's method in Euclidean space",
-        "gpt": "a classical transformer block, the baseline of the comparison",
-    }
     return (
         f"# {facts.title}\n\nA language model of {facts.parameters:,} parameters with {cfg.attention} attention "
-        f"({model_name(facts.record, cfg)}): {kinds[cfg.architecture]}. "
+        f"({model_name(facts.record, cfg)}): {DYNAMICS[cfg.architecture].summary}. "
         f"Made with sympformer {facts.record.sympformer}."
     )
 

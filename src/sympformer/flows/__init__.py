@@ -1,7 +1,7 @@
 """The paper's mathematics on particles: pure functions of tensors, float64-clean, torch only."""
 
 from sympformer.flows import elliptic
-from sympformer.flows.damping import Constant, LogLinear, Nesterov, OneStep
+from sympformer.flows.damping import Constant, LogLinear, Nesterov
 from sympformer.flows.integrators import (
     ACCELERATED,
     INTEGRATORS,
@@ -14,8 +14,12 @@ from sympformer.flows.integrators import (
 )
 from sympformer.flows.simulate import Path, simulate
 from sympformer.flows.systems import (
+    KL,
     Field,
+    Functional,
+    Interaction,
     LinearAttention,
+    Potential,
     Quadratic,
     SoftmaxAttention,
     Stein,
@@ -30,17 +34,20 @@ from sympformer.flows.undamped import Undamped
 __all__ = [
     "ACCELERATED",
     "INTEGRATORS",
+    "KL",
     "Constant",
     "Euler",
     "Field",
     "FrozenIntegrator",
+    "Functional",
     "Integrator",
+    "Interaction",
     "LinearAttention",
     "LogLinear",
     "Nesterov",
-    "OneStep",
     "Oracle",
     "Path",
+    "Potential",
     "Quadratic",
     "SoftmaxAttention",
     "Stein",

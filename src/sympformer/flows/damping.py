@@ -91,29 +91,6 @@ class LogLinear:
         return t if isinstance(t, Tensor) else torch.as_tensor(t, dtype=torch.float64)
 
 
-@dataclass(frozen=True)
-class OneStep:
-    """A schedule at one step (t, h), evaluated once and kept as numbers: for a layer that takes the same step again."""
-
-    alpha_t: float
-    sigma_th: float
-    weight_th: float
-
-    @classmethod
-    def of(cls, damping: LogLinear, t: float, h: float) -> "OneStep":
-        """The factors of `damping` for the step from t to t + h."""
-        return cls(float(damping.alpha(t)), float(damping.sigma(t, h)), float(damping.weight(t, h)))
-
-    def alpha(self, t: Scalar) -> float:
-        return self.alpha_t
-
-    def sigma(self, t: Scalar, h: Scalar) -> float:
-        return self.sigma_th
-
-    def weight(self, t: Scalar, h: Scalar) -> float:
-        return self.weight_th
-
-
 def Constant(m: Scalar, t0: float = 0.0) -> LogLinear:
     """alpha(t) = m."""
     return LogLinear(r=0.0, m=m, t0=t0)

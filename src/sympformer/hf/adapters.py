@@ -5,24 +5,21 @@ system, or A when the value is tied to it. An adapter there would be trained to 
 (PEFT's `modules_to_save`).
 """
 
+import torch
 from torch import nn
 
 from sympformer.errors import InputError
 from sympformer.hf.configuration_sympformer import SympFormerConfig
-from sympformer.nn.attention.linear import LinearOracle
-from sympformer.nn.attention.softmax import Mobility, SoftmaxOracle
+from sympformer.models import build_model
 
 
 def lora_modules(config: SympFormerConfig) -> list[str]:
     """Names for LoraConfig(target_modules=...): every projection that the model calls."""
-    cfg = config.to_model_config()
-    if cfg.architecture != "sympformer":
-        attention = ["qkv", "out"]
-    elif cfg.attention == "softmax":
-        attention = ["qkv"] if cfg.value == "free" else []
-    else:
-        attention = ["qk", "potential"] if cfg.value == "free" else ["potential"]
-    return attention + (["up", "down"] if cfg.mlp == "gelu" else [])
+    with torch.device("meta"):
+        blocks = build_model(config.to_model_config().replace(n_layer=1)).blocks
+    parents = [module for module in blocks.modules() if not isinstance(module, nn.Linear)]
+    called = [n for p in parents for n, c in p.named_children() if isinstance(c, nn.Linear) and n not in _read(p)]
+    return list(dict.fromkeys(called))
 
 
 def check_adapters(model: nn.Module) -> None:
@@ -36,12 +33,6 @@ def check_adapters(model: nn.Module) -> None:
                 )
 
 
-def _read(module: nn.Module) -> list[str]:
-    """The names of a module's matrices that are read."""
-    if isinstance(module, Mobility):
-        return ["factor"]
-    if isinstance(module, SoftmaxOracle):
-        return ["qkv"] if module.tied else []
-    if isinstance(module, LinearOracle):
-        return ["pull", "qk"] if module.pull is None else ["pull"]
-    return []
+def _read(module: nn.Module) -> tuple[str, ...]:
+    """The names of a module's matrices that are read, as it declares them."""
+    return getattr(module, "read_matrices", ())

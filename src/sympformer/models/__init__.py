@@ -3,6 +3,7 @@
 import os
 from importlib import import_module
 
+from sympformer.errors import InputError
 from sympformer.models.cache import Cache
 from sympformer.models.config import ModelConfig
 from sympformer.models.decoder import Decoder
@@ -26,4 +27,7 @@ __all__ = [
 
 # Modules that register parts of their own, for the command line and for worker processes: SYMPFORMER_PARTS=mine,yours
 for _module in filter(None, os.environ.get("SYMPFORMER_PARTS", "").split(",")):
-    import_module(_module)
+    try:
+        import_module(_module)
+    except ModuleNotFoundError as error:
+        raise InputError(f"SYMPFORMER_PARTS names {_module!r}, which cannot be imported: {error}") from error

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from sympformer.errors import InputError, unknown_name
-from sympformer.flows import INTEGRATORS, Integrator
+from sympformer.flows import INTEGRATORS
 
 Row = TypeVar("Row")
 NO_MLP = "none"  # the row of layers without a second half
@@ -46,10 +46,21 @@ def register(kind: str, name: str, row: Row) -> Row:
         raise InputError(f"there is {_a(kind)} named {name!r} already; choose another name")
     if not callable(row) and kind != "attention":
         raise InputError(f"{_a(kind)} must be a class or a function, got {type(row).__name__}")
-    if kind == "integrator" and not (isinstance(row, type) and issubclass(row, Integrator)):
-        raise InputError(f"the integrator {name!r} must be a subclass of sympformer.flows.Integrator")
+    _check_row(kind, name, row)
     table[name] = row
     return row
+
+
+def _check_row(kind: str, name: str, row: object) -> None:
+    """Refuse what cannot be a row of its table. By the names of the classes, which this file cannot import."""
+    classes = {"integrator": "sympformer.flows.Integrator", "dynamics": "sympformer.nn.Layer"}
+    if kind in classes:
+        wanted = classes[kind]
+        ancestors = [base.__name__ for base in row.__mro__] if isinstance(row, type) else []
+        if wanted.rpartition(".")[2] not in ancestors:
+            raise InputError(f"the {kind} {name!r} must be a subclass of {wanted}")
+    if kind == "attention" and type(row).__name__ != "AttentionKind":
+        raise InputError(f"the attention {name!r} must be an AttentionKind, got {type(row).__name__}")
 
 
 def check_choice(kind: str, name: object, option: str | None = None) -> None:

@@ -1,6 +1,6 @@
 """The oracles of the flows, fast, each beside the naive twin it is tested against."""
 
-from sympformer.ops.door import count_passes, fast, plain
+from sympformer.ops.door import count_passes, fast, note_pass, plain
 from sympformer.ops.linear import (
     linear_attention,
     linear_attention_naive,
@@ -34,6 +34,7 @@ __all__ = [
     "merge_attention",
     "norm_of_sum",
     "norm_of_sum_naive",
+    "note_pass",
     "own_euler_step",
     "own_euler_step_naive",
     "plain",

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sympformer.data import EvaluationBlocks
 from sympformer.models import LanguageModel
+from sympformer.nn import DYNAMICS
 from sympformer.training.engine import LossOf
 
 
@@ -75,11 +76,11 @@ def summary(nats: float, tokens: int, size: int) -> Evaluation:
 @torch.no_grad()
 def momentum_norms(model: LanguageModel, inputs: Tensor) -> list[float]:
     """Root mean square of the momentum after every layer; empty for a model without momentum."""
-    if model.cfg.architecture == "gpt":
+    if not DYNAMICS[model.cfg.architecture].has_momentum:
         return []
     norms: list[Tensor] = []
     hooks = [
-        block.register_forward_hook(lambda module, args, carry: norms.append(carry.y.float().square().mean().sqrt()))
+        block.register_forward_hook(lambda module, args, state: norms.append(state.y.float().square().mean().sqrt()))
         for block in model.blocks
     ]
     was_training = model.training

@@ -81,9 +81,9 @@ def test_the_command_writes_figures_and_machine(
     assert content["code"] == this_code().to_dict()
     figures = {row["what"]: row for row in content["figures"]}
     assert figures["softmax-exp-euler: peak of a step at T 4,096 / GPT baseline"]["value"] == 1.1
-    assert sum(row["suite"] == "step" for row in content["figures"]) == 8
+    assert sum(row["suite"] == "step" for row in content["figures"]) == 12
     printed = " ".join(capsys.readouterr().out.split())
-    assert "step / GPT baseline" in printed
+    assert "step / our GPT" in printed
     assert f"step: {machine.headline()}" in printed  # above the figures: the CPU, its instruction sets, threads, torch
 
 

@@ -89,6 +89,7 @@ class LinearOracle(nn.Module):
         self.qk = Projection(d, 2 * d)
         self.potential = Projection(d, d)
         self.pull = None if cfg.value == "tied" else Projection(d, d)
+        self.read_matrices = ("pull", "qk") if self.pull is None else ("pull",)
 
     def forward(self, x: Tensor, view: View) -> LinearField:
         """The field at positions x (B, T, d)."""

@@ -77,6 +77,7 @@ class Mobility(nn.Module):
     """
 
     EPS = 1e-4
+    read_matrices = ("factor",)  # as mathematics; a module in its place would not be called
 
     def __init__(self, cfg: StackConfig) -> None:
         super().__init__()
@@ -162,6 +163,7 @@ class SoftmaxOracle(nn.Module):
         self.n_kernel, self.scale = kernels(cfg)
         self.tied, self.form, self.dropout = cfg.value == "tied", cfg.form, cfg.dropout
         self.qkv = Projection(d, (2 if self.tied else 3) * d)
+        self.read_matrices = ("qkv",) if self.tied else ()
         self.mobility = Mobility(cfg)
 
     def forward(self, x: Tensor, view: View) -> SoftmaxField:

@@ -26,6 +26,7 @@ class Layer(nn.Module):
     """Abstract base of the dynamics. `forward` is the equation, as it stands in the paper."""
 
     has_momentum = True  # whether y is used
+    summary = "every layer is a step of dynamics of its own"  # for descriptions
     scalars: LearnedScalars[Any]
 
     @staticmethod

@@ -24,6 +24,7 @@ class Classical(Layer):
     """
 
     has_momentum = False
+    summary = "a classical transformer block, the baseline of the comparison"
 
     def __init__(self, cfg: StackConfig) -> None:
         super().__init__()

@@ -34,6 +34,8 @@ class Hamiltonian(Layer):
     d = MLP(LN(x + m y))        y = LN_v(beta y + gamma d)        x = x + y
     """
 
+    summary = "every layer is one time step of a damped Hamiltonian flow of the tokens"
+
     def __init__(self, cfg: StackConfig) -> None:
         super().__init__()
         self.norm_attention, self.oracle = norm(cfg), ATTENTIONS[cfg.attention].oracle(cfg)

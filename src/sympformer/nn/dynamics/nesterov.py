@@ -28,6 +28,8 @@ class Nesterov(Layer):
     (Lie-Trotter splitting), with one LN_v for both halves and scalars of their own for each.
     """
 
+    summary = "every layer is a step of Nesterov's method in Euclidean space"
+
     def __init__(self, cfg: StackConfig) -> None:
         super().__init__()
         self.norm_attention, self.attention = norm(cfg), ATTENTIONS[cfg.attention].classical(cfg)

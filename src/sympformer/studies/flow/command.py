@@ -3,6 +3,7 @@
 $ sympformer flow                                     # linear attention, 64 tokens in 8 dimensions
 $ sympformer flow --system stein --dim 2 --condition 10 --out runs/stein
 $ sympformer flow --integrators ab2,etd_ab2 --damping constant --m 0.5 --step 0.5
+$ sympformer flow --start student-t --nu 5 --dim 2 --particles 400   # tokens beside the equations of their moments
 """
 
 import math
@@ -16,10 +17,12 @@ from torch import Tensor
 
 from sympformer.atomic import staged_files
 from sympformer.errors import InputError, unknown_name
-from sympformer.flows import INTEGRATORS, LogLinear, System
+from sympformer.flows import INTEGRATORS, LinearAttention, LogLinear, System
+from sympformer.flows.elliptic import Elliptic
 from sympformer.flows.systems.softmax import Form
 from sympformer.progress import steps_with_progress
 from sympformer.studies.flow import table
+from sympformer.studies.flow.law import StartName, check_start, compare, make_family, start_law
 from sympformer.studies.flow.plots import Colour
 from sympformer.studies.flow.race import STEPS, Race, race
 from sympformer.studies.flow.systems import TITLES, DampingName, SystemName, make_damping, make_system
@@ -28,7 +31,10 @@ Format = Literal["png", "pdf", "svg"]
 SHARED_STEP = 0.1  # for energies without a lower bound, where no step is best
 LEAST_PASSES = 8  # four evaluations, of two passes each in form "paper"
 MEMORY = 4e9  # bytes; more than that is a slip of the keyboard
-PICTURES = ("flow.gif", *(f"{name}.{suffix}" for name in ("tokens", "energy") for suffix in ("png", "pdf", "svg")))
+PICTURES = (
+    "flow.gif",
+    *(f"{name}.{suffix}" for name in ("tokens", "energy", "law") for suffix in ("png", "pdf", "svg")),
+)
 
 
 def flow(
@@ -46,6 +52,12 @@ def flow(
     condition: float = 100.0,
     causal: bool = False,
     form: Form | None = None,
+    start: StartName | None = None,
+    nu: float | None = None,
+    beta: float | None = None,
+    lam: float | None = None,
+    chi: float | None = None,
+    psi: float | None = None,
     colour: Colour = "token",
     seed: int = 0,
     out: Path = Path("runs/flow"),
@@ -55,7 +67,7 @@ def flow(
     """Run particle flows from one start and compare them by kernel passes, counted as a model would pay them.
 
     Writes tokens.png, energy.png, flow.gif, table.md and flow.json. The gradient flow is always run: it is the
-    yardstick.
+    yardstick. With a start law there is a law.png as well: the tokens beside the equations of their moments.
 
     Args:
         system: What moves: linear or softmax attention, quadratic (oscillators), wasserstein, stein (a curved valley).
@@ -72,6 +84,12 @@ def flow(
         condition: Ratio of the largest to the smallest eigenvalue of the system's matrix.
         causal: Whether tokens see earlier tokens only (linear and softmax attention).
         form: The force of softmax attention, paper (unless given) or own.
+        start: The elliptic law that the tokens come from (linear attention); standard normal unless given.
+        nu: Degrees of freedom of the student-t start, above 2; 5 unless given.
+        beta: Power of the power-exponential start; 0.5 unless given.
+        lam: Order of the generalised-hyperbolic start; -0.5 unless given.
+        chi: First scale of the generalised-hyperbolic start; 1 unless given.
+        psi: Second scale of the generalised-hyperbolic start; 1 unless given.
         colour: Tokens coloured by where they start or by how fast they move.
         seed: Seed of the matrices and of the start.
         out: Folder for the results.
@@ -84,12 +102,15 @@ def flow(
     schedule = make_damping(damping, r, m, t0)
     generator = torch.Generator().manual_seed(seed)
     particle_system = make_system(system, dim, condition, generator, causal, form)
-    x0 = start_of(particles, dim, generator)
+    law = _law(start, particle_system, particles, dim, generator, nu=nu, beta=beta, lam=lam, chi=chi, psi=psi)
+    x0 = start_of(particles, dim, generator) if law is None else law.sample(particles, generator)
     title = TITLES[system] + (", causal" if causal else "")
     with torch.no_grad(), staged_files(out, PICTURES) as folder:
         shared = _shared_step(particle_system, step)
         result = _race(particle_system, x0, names, schedule, max_passes, shared, factor)
         notes = _notes(result, schedule, shared, step == "best")
+        if law is not None:
+            notes += _write_law(folder, particle_system, law, x0, schedule, options)
         files = _write(result, folder, title, shared, notes, options)
         (folder / "flow.json").write_text(table.to_json(result, options, notes))
     _show(result, title, notes, out, [*files, "flow.json"])
@@ -98,6 +119,31 @@ def flow(
 def start_of(particles: int, dim: int, generator: torch.Generator) -> Tensor:
     """Standard normal positions (particles, dim) in float64."""
     return torch.randn(particles, dim, generator=generator, dtype=torch.float64)
+
+
+def _law(
+    start: str | None, system: System, particles: int, dim: int, generator: torch.Generator, **given: float | None
+) -> Elliptic | None:
+    """The law that the tokens start from; None for the standard normal one, which is not followed."""
+    if start is None:
+        if unused := [option for option, value in given.items() if value is not None]:
+            raise InputError(f"{unused[0]} is an option of a start law; name one with start, or leave it out")
+        return None
+    check_start(system, particles, dim)
+    return start_law(make_family(start, **given), dim, generator)
+
+
+def _write_law(
+    folder: Path, system: System, law: Elliptic, x0: Tensor, damping: LogLinear, options: dict[str, Any]
+) -> list[str]:
+    """The picture of the tokens beside their moments; what it shows, in sentences."""
+    from sympformer.studies.flow import law_plots, plots
+
+    assert isinstance(system, LinearAttention), "checked when the law was made"
+    result = compare(system, law, x0, damping)
+    heading = f"Linear attention from a {options['start']} start: the law keeps its shape"
+    plots.save(law_plots.law_plot(result, heading), folder / f"law.{options['format']}")
+    return result.notes()
 
 
 def _names(integrators: list[str] | str) -> list[str]:
@@ -180,7 +226,7 @@ def _write(
     strip, energy = plots.titles(result, title, shared)
     plots.save(plots.token_strip(result, strip, colour), folder / f"tokens.{suffix}")
     plots.save(plots.energy_plot(result, energy), folder / f"energy.{suffix}")
-    files = [f"tokens.{suffix}", f"energy.{suffix}"]
+    files = [f"tokens.{suffix}", f"energy.{suffix}", *([f"law.{suffix}"] if options["start"] else [])]
     if options["gif"]:
         frames: Iterable[int] = steps_with_progress(animation.FRAMES, "drawing")
         animation.animate(result, folder / "flow.gif", colour, frames)

@@ -86,7 +86,7 @@ def stage(race: Race, runs: Sequence[Run]) -> Stage:
     """Put the runs in one plane: their own for d = 2, else the two leading principal components of all states shown."""
     columns, arrival = moments(runs, race.bound is not None)
     shown = [run.path.x[run.passes <= columns[-1]] for run in runs]
-    basis, axes = _plane(shown)
+    basis, axes = plane(shown)
     scenes = [
         Scene(run, x @ basis, run.passes[: len(x)].double(), share(race, run.path.potential[: len(x)]))
         for run, x in zip(runs, shown, strict=True)
@@ -104,7 +104,8 @@ def share(race: Race, potential: Tensor) -> Tensor:
     return (potential - race.bound) / (race.start - race.bound)
 
 
-def _plane(shown: Sequence[Tensor]) -> tuple[Tensor, tuple[str, str]]:
+def plane(shown: Sequence[Tensor]) -> tuple[Tensor, tuple[str, str]]:
+    """A basis (d, 2) of the plane on show, its own for d = 2, else of two principal components; names of its axes."""
     d = shown[0].shape[-1]
     if d == 2:
         return torch.eye(2, dtype=shown[0].dtype), ("$x_1$", "$x_2$")
