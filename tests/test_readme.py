@@ -7,7 +7,10 @@ import pytest
 
 from sympformer.cli import COMMANDS
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+TABLES = sorted((ROOT / "docs" / "results").glob("*/table.md"))  # written by a comparison
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_python_block_runs_and_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,11 +29,15 @@ def test_lines_fit_a_hundred_columns() -> None:
     assert [line for line in README.splitlines() if len(line) > 100 and not line.startswith("|")] == []
 
 
-def test_linked_files_exist() -> None:
-    targets = re.findall(r"\]\((?!http)([^)#]+)\)", README)
-    assert targets
-    for target in targets:
-        assert (Path(__file__).parent.parent / target).exists(), target
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_linked_files_exist(page: Path) -> None:
+    for target in re.findall(r"\]\((?!http|#)([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_readme_links_every_page() -> None:
+    linked = {(ROOT / target).resolve() for target in re.findall(r"\]\((docs/[^)#]+\.md)\)", README)}
+    assert {page for page in PAGES if page.is_relative_to(ROOT / "docs")} - linked == set(TABLES)
 
 
 def test_commands_exist() -> None:
