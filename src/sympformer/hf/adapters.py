@@ -1,8 +1,8 @@
 """Which matrices of a model an adapter (PEFT's LoRA) can be attached to, and a check that it was attached there.
 
 An adapter works on a module that the model calls. Some matrices are read instead, as mathematics: B of the softmax
-system, or A when the value is tied to it. An adapter there would be trained to no effect; train the matrix itself
-(PEFT's `modules_to_save`).
+system, A when the value is tied to it, V of linear attention under kernel "spd". An adapter there would be trained to
+no effect; train the matrix itself (PEFT's `modules_to_save`).
 """
 
 from torch import nn
@@ -21,7 +21,7 @@ def lora_modules(config: SympFormerConfig) -> list[str]:
     elif cfg.attention == "softmax":
         attention = ["qkv"] if cfg.value == "free" else []
     else:
-        attention = ["qk", "potential"] if cfg.value == "free" else ["potential"]
+        attention = ["qk", "potential"] if cfg.value == "free" else ["potential"] if cfg.kernel == "free" else []
     return attention + (["up", "down"] if cfg.mlp == "gelu" else [])
 
 
@@ -43,5 +43,6 @@ def _read(module: nn.Module) -> list[str]:
     if isinstance(module, SoftmaxOracle):
         return ["qkv"] if module.tied else []
     if isinstance(module, LinearOracle):
-        return ["pull", "qk"] if module.pull is None else ["pull"]
+        tied = ["qk"] if module.pull is None else []
+        return ["pull", *tied, *(["potential"] if module.spd else [])]
     return []
