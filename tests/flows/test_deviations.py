@@ -5,17 +5,15 @@ Each test stands for a row of docs/theory.md, "Where the paper must be read with
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from sympformer import flows
-from sympformer.nn import View
 from tests.flows.cases import SYSTEMS, D, positive, randn, relative_error, symmetric
 from tests.flows.test_integrators import ORDER_DAMPINGS, SPAN, bessel_solution, order_problem, slope
+from tests.models import by_hand
 from tests.models.cases import make, tokens
 
 COUNTS = [80, 160, 320]
@@ -197,37 +195,13 @@ def test_only_the_geometric_euler_keeps_the_form_on_the_oscillator(name: str, sy
 # --- the velocity of the MLP
 
 
-def logits_by_hand(model: Any, idx: Tensor, reading: str) -> Tensor:
-    """Exponential Euler, then the MLP step on the velocity that `reading` names."""
-    d, T = model.cfg.d_model, idx.shape[1]
-    x = model.tokens.weight[idx] + model.positions.weight[:T]
-    y, v, t = torch.zeros_like(x), torch.zeros_like(x), model.cfg.t0
-    seen = View.make(True, 0, T, torch.device("cpu"), torch.float64)
-    for block in model.blocks:
-        s = block.scalars.report()
-        ahead = F.layer_norm(x + s["mu"] * y, (d,), block.norm_attention.weight)
-        velocity, force = block.oracle(ahead, seen).both(y)
-        damping = flows.LogLinear(s["c_log"], s["c_lin"])
-        y = damping.sigma(t, s["h_y"]) * y + damping.weight(t, s["h_y"]) * force
-        y = F.layer_norm(y, (d,), block.bound_attention.weight)
-        x, t = x + s["h_x"] * velocity, t + s["h_x"]
-        u = {"momentum": y, "attention": velocity, "own": v}[reading]
-        u = F.layer_norm(
-            s["beta"] * u + s["gamma"] * block.mlp(x + s["mlp_look_ahead"] * u), (d,), block.bound_mlp.weight
-        )
-        x = x + u
-        y, v = (u if reading == "momentum" else y), (u if reading == "own" else v)
-    return F.layer_norm(x, (d,), model.norm.weight) @ model.tokens.weight.mT
-
-
-@pytest.mark.parametrize("preset", ["tuned", "paper"])
-def test_three_readings_of_the_mlp_velocity(preset: str) -> None:
+@pytest.mark.parametrize(("preset", "least"), [("tuned", 0.01), ("paper", 0.15), ("paper-spd", 0.7)])
+def test_three_readings_of_the_mlp_velocity(preset: str, least: float) -> None:
     """Each is what it says, and on the same weights they are different models."""
     logits = {}
     for reading in ("momentum", "attention", "own"):
         model = make("softmax-exp-euler", preset, mlp_velocity=reading, look_ahead=True)
         logits[reading] = model(tokens()).logits.detach()
-        torch.testing.assert_close(logits[reading], logits_by_hand(model, tokens(), reading), rtol=1e-7, atol=1e-7)
-    least = 0.3 if preset == "paper" else 1e-3
+        torch.testing.assert_close(logits[reading], by_hand.logits(model, tokens()), rtol=1e-7, atol=1e-7)
     for a, b in (("momentum", "attention"), ("momentum", "own"), ("attention", "own")):
         assert relative_error(logits[a], logits[b]) > least

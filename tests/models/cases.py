@@ -1,4 +1,4 @@
-"""The table every model test draws from: all variants in both presets, small, on perturbed weights."""
+"""The table every model test draws from: all variants in all presets, small, on perturbed weights."""
 
 from typing import Any
 
@@ -24,6 +24,11 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
     "value-tied-linear": ("linear-exp-euler", {"value": "tied", "heads": "multi"}),
     "mobility-spd": ("softmax-plain-euler", {"mobility": "spd"}),
     "mobility-derived": ("softmax-plain-euler", {"mobility": "derived", "value": "tied"}),
+    "key-narrow-derived": ("softmax-exp-euler", {"d_key": 4, "value": "tied", "mobility": "derived", "form": "paper"}),
+    "key-narrow-spd": ("softmax-exp-euler", {"d_key": 8, "value": "tied", "mobility": "spd"}),
+    "key-narrow-linear": ("linear-exp-euler", {"d_key": 8, "value": "tied"}),
+    "key-narrow-multi": ("linear-exp-euler", {"d_key": 8, "heads": "multi"}),
+    "kernel-spd": ("linear-exp-euler", {"kernel": "spd", "value": "tied", "d_key": 8}),
     "symplectic-euler": ("softmax-exp-euler", {"integrator": "symplectic_euler"}),
     "damping-nesterov": ("softmax-exp-euler", {"damping": "nesterov"}),
     "damping-constant": ("softmax-exp-euler", {"damping": "constant", "c_lin": 0.5}),

@@ -9,6 +9,7 @@ import pytest
 import sympformer as sf
 from sympformer.errors import InputError
 from sympformer.models import PRESETS, VARIANTS, ModelConfig
+from sympformer.models.describe import parameter_counts
 from tests.models.cases import CHOICES, every_choice
 
 
@@ -16,7 +17,7 @@ def test_fourteen_variants() -> None:
     assert len(VARIANTS) == 14
     kinds = ("baseline", "yuriiformer", "plain-euler", "presymp-euler", "exp-euler", "ab2", "etd-ab2")
     assert set(VARIANTS) == {f"{a}-{k}" for a in ("softmax", "linear") for k in kinds}
-    assert PRESETS == ("tuned", "paper")
+    assert PRESETS == ("tuned", "paper", "paper-spd")
 
 
 def test_presets_hold_the_papers_and_our_starts() -> None:
@@ -30,16 +31,43 @@ def test_presets_hold_the_papers_and_our_starts() -> None:
         1.0,
     )
     assert (paper.form, paper.momentum_gain, paper.heads) == ("paper", 1.0, "averaged")
-    assert sf.variant("linear-baseline", preset="paper").h_x == 0.25
-    assert sf.variant("linear-presymp-euler", preset="paper").h_x == 0.01
+    assert (paper.value, paper.mobility, paper.start_momentum) == ("tied", "derived", "zero")
+    for scheme, h in (("plain-euler", 0.25), ("presymp-euler", 0.25), ("exp-euler", 0.25), ("ab2", 0.01)):
+        linear = sf.variant(f"linear-{scheme}", preset="paper")
+        assert (linear.h_x, linear.h_y, linear.value, linear.kernel) == (h, h, "tied", "free")
+    assert (sf.variant("linear-baseline", preset="paper").h_x, linear.learn_steps) == (1.0, True)
     yurii = sf.variant("softmax-yuriiformer", preset="paper")
     assert (yurii.mu, yurii.beta, yurii.gamma, yurii.momentum_gain) == (0.9, 0.9, 1.0, 1.0)
+    assert yurii.start_momentum == "embedded"
     tuned = sf.variant("softmax-exp-euler")
     assert (tuned.h_x, tuned.h_y, tuned.mu, tuned.momentum_gain) == (0.05, 1.0, 0.001, 0.03)
     assert (sf.variant("softmax-plain-euler").factor, tuned.beta, tuned.mlp_look_ahead) == (0.3, 0.3, 0.1)
     assert (tuned.form, tuned.value, tuned.mobility) == ("own", "free", "free")
     yurii = sf.variant("softmax-yuriiformer")
-    assert (yurii.mu, yurii.beta, yurii.momentum_gain) == (0.1, 0.3, 0.03)
+    assert (yurii.mu, yurii.beta, yurii.momentum_gain, yurii.start_momentum) == (0.1, 0.3, 0.03, "zero")
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_paper_spd_is_paper_under_its_assumption(name: str) -> None:
+    paper, spd = (sf.variant(name, preset=preset) for preset in ("paper", "paper-spd"))
+    assumption = {"mobility": "spd"} if paper.attention == "softmax" else {"kernel": "spd"}
+    assert spd == (paper.replace(**assumption) if paper.architecture == "sympformer" else paper)
+
+
+@pytest.mark.parametrize(
+    ("preset", "attention", "count"),
+    [
+        ("paper", "softmax", 12_288),  # Q, K, V
+        ("paper-spd", "softmax", 12_288),  # Q, K, the factor of B
+        ("tuned", "softmax", 16_384),
+        ("paper", "linear", 12_288),
+        ("paper-spd", "linear", 8_192),  # one matrix for A, and V
+    ],
+)
+def test_matrices_of_an_attention_layer(preset: str, attention: str, count: int) -> None:
+    """At width 64: what a layer of a preset learns."""
+    model = sf.build_model(sf.variant(f"{attention}-exp-euler", preset, n_layer=1, d_model=64, vocab_size=8))
+    assert parameter_counts(model)["attention"] == count
 
 
 @every_choice
@@ -66,6 +94,11 @@ BAD_CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "dropout": ({"dropout": 1.0}, "dropout must lie"),
     "tied multi": ({"value": "tied", "heads": "multi"}, "needs heads = 'averaged'"),
     "derived free": ({"mobility": "derived"}, "needs value = 'tied'"),
+    "wide keys": ({"d_key": 128}, "d_key must be a multiple of n_head = 4 up to d_model = 64"),
+    "uneven keys": ({"d_key": 6}, "d_key must be a multiple of n_head"),
+    "free keys": ({"d_key": 32}, "d_key needs value = 'tied'"),
+    "spd free": ({"attention": "linear", "kernel": "spd"}, "needs value = 'tied' and heads = 'averaged'"),
+    "softmax kernel": ({"kernel": "spd"}, "kernel = 'spd' belongs to linear attention, not to softmax"),
     "linear form": ({"attention": "linear", "form": "paper"}, "belongs to softmax"),
     "linear symplectic": ({"attention": "linear", "integrator": "symplectic_euler"}, "second scan"),
     "rk4": ({"integrator": "rk4"}, "integrator = 'rk4' does not fit a layer"),
@@ -107,6 +140,12 @@ def test_an_option_without_effect_is_refused() -> None:
         ("softmax-exp-euler", {"look_ahead": False, "mu": 0.1}, "mu = 0.1 has no effect with look_ahead = False"),
         ("softmax-exp-euler", {"momentum_cap": 2.0}, "momentum_cap = 2.0 has no effect with momentum_bound = 'norm'"),
         ("softmax-exp-euler", {"mlp": "none", "beta": 0.5}, "beta = 0.5 has no effect with mlp = 'none'"),
+        (
+            "softmax-exp-euler",
+            {"mlp_velocity": "attention", "beta": 0.5},
+            "beta = 0.5 has no effect with mlp_velocity = 'attention'",
+        ),
+        ("softmax-baseline", {"d_key": 8}, "belongs to sympformer layers"),
         ("softmax-baseline", {"mlp": "none", "mlp_ratio": 2}, "mlp_ratio = 2 has no effect"),
     ]
     for name, overrides, message in cases:

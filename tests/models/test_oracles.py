@@ -69,6 +69,16 @@ def test_linear_oracle_with_tied_values_is_the_flow(causal: bool) -> None:
     torch.testing.assert_close(fast(x, visible(9, causal)).first_order(), slow.gradient_flow(x), rtol=1e-10, atol=1e-12)
 
 
+def test_linear_kernel_spd_is_the_flow_under_its_assumptions() -> None:
+    fast = oracle("linear-exp-euler", value="tied", kernel="spd", d_key=4)
+    A, V = fast.symmetric_matrices()
+    torch.testing.assert_close((A, V), (A.mT, V.mT), rtol=1e-14, atol=1e-14)
+    assert torch.linalg.eigvalsh(A).min() > 0  # of rank 4 but for eps
+    x, y = state()
+    got = fast(x, visible(9, True)).both(y)
+    torch.testing.assert_close(got, flows.LinearAttention(A, V, causal=True).at(x).both(y), rtol=1e-10, atol=1e-12)
+
+
 def test_averaged_heads_average_the_scores() -> None:
     """One kernel of width d equals the mean over heads of the scaled score matrices, before the exponential."""
     fast = oracle("softmax-exp-euler", n_head=4)
@@ -108,68 +118,26 @@ def test_derived_mobility_is_symmetric_v_over_a() -> None:
     torch.testing.assert_close(fast.mobility(A), (B + B.mT) / 2, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_derived_mobility_is_computed_in_float32(dtype: torch.dtype) -> None:
+    """Autocast would round A to 8 or 11 bits before dividing by it."""
+    fast = oracle("softmax-exp-euler", value="tied", mobility="derived").float()
+    A, B = fast.matrices()
+    with torch.autocast("cpu", dtype=dtype):
+        rough_A, rough_B = fast.matrices()
+    assert torch.equal(A, rough_A)
+    assert torch.equal(B, rough_B)
+    x, y = (t.float() for t in state())
+    exact = fast(x, visible(9, True)).velocity(1e3 * y)
+    with torch.autocast("cpu", dtype=dtype):  # B y in float16 would be infinite here
+        rough = fast(x, visible(9, True)).velocity(1e3 * y)
+    assert (rough - exact).abs().max() < 0.05 * exact.abs().max()
+
+
 def test_spd_mobility_is_positive_definite() -> None:
     B = oracle("softmax-exp-euler", mobility="spd").mobility(None)
     torch.testing.assert_close(B, B.mT, rtol=1e-14, atol=1e-14)
     assert torch.linalg.eigvalsh(B).min() > 0
-
-
-def symp_by_hand(model: Any, idx: Tensor) -> Tensor:
-    """Algorithm 1 with exponential Euler, written as it stands in the paper, one layer at a time."""
-    x = model.tokens.weight[idx] + model.positions.weight[: idx.shape[1]]
-    y, t, seen = torch.zeros_like(x), model.cfg.t0, visible(idx.shape[1], True)
-
-    def norm(gain: Tensor, u: Tensor) -> Tensor:
-        return F.layer_norm(u, (D,), gain)
-
-    for block in model.blocks:
-        s = block.scalars.report()
-        field = block.oracle(norm(block.norm_attention.weight, x + s["mu"] * y), seen)
-        velocity, force = field.both(y)
-        damping = flows.LogLinear(s["c_log"], s["c_lin"])
-        y_half = damping.sigma(t, s["h_y"]) * y + damping.weight(t, s["h_y"]) * force
-        x, t = x + s["h_x"] * velocity, t + s["h_x"]
-        y = norm(block.bound_attention.weight, y_half)
-        mlp = block.mlp
-        d = F.gelu(norm(mlp.norm.weight, x + s["mlp_look_ahead"] * y) @ mlp.up.weight.mT) @ mlp.down.weight.mT
-        y = norm(block.bound_mlp.weight, s["beta"] * y + s["gamma"] * d)
-        x = x + y
-    return norm(model.norm.weight, x) @ model.tokens.weight.mT
-
-
-def test_sympformer_is_algorithm_1() -> None:
-    model = make("softmax-exp-euler")
-    torch.testing.assert_close(model(tokens()).logits, symp_by_hand(model, tokens()), rtol=1e-7, atol=1e-7)
-
-
-def test_yuriiformer_is_lie_trotter_nesterov() -> None:
-    model = make("softmax-yuriiformer")
-    idx = tokens()
-    x = model.tokens.weight[idx] + model.positions.weight[: idx.shape[1]]
-    y, T = torch.zeros_like(x), idx.shape[1]
-
-    def norm(gain: Tensor, u: Tensor) -> Tensor:
-        return F.layer_norm(u, (D,), gain)
-
-    for block in model.blocks:
-        s: dict[str, float] = block.scalars.report()  # type: ignore[union-attr, operator]
-        b: Any = block
-        u = norm(b.norm_attention.weight, x + s["mu_attention"] * y)
-        heads = [part.view(2, T, 2, D // 2).transpose(1, 2) for part in (u @ b.attention.qkv.weight.mT).chunk(3, -1)]
-        P = (
-            (heads[0] @ heads[1].mT / math.sqrt(D / 2))
-            .masked_fill(torch.ones(T, T).triu(1).bool(), -math.inf)
-            .softmax(-1)
-        )
-        g = (P @ heads[2]).transpose(1, 2).reshape(2, T, D) @ b.attention.out.weight.mT
-        y = norm(b.bound.weight, s["beta_attention"] * y + s["gamma_attention"] * g)
-        x = x + y
-        g = F.gelu(norm(b.mlp.norm.weight, x + s["mu_mlp"] * y) @ b.mlp.up.weight.mT) @ b.mlp.down.weight.mT
-        y = norm(b.bound.weight, s["beta_mlp"] * y + s["gamma_mlp"] * g)
-        x = x + y
-    end: Any = model.norm
-    want = norm(end.weight, x) @ model.tokens.weight.mT
-    torch.testing.assert_close(model(idx).logits, want, rtol=1e-9, atol=1e-9)
 
 
 def test_linear_baseline_is_masked_linear_attention() -> None:

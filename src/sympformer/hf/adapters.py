@@ -1,8 +1,8 @@
 """Which matrices of a model an adapter (PEFT's LoRA) can be attached to, and a check that it was attached there.
 
 An adapter works on a module that the model calls. Some matrices are read instead, as mathematics: B of the softmax
-system, or A when the value is tied to it. An adapter there would be trained to no effect; train the matrix itself
-(PEFT's `modules_to_save`).
+system, A when the value is tied to it, V of linear attention under kernel "spd". An adapter there would be trained to
+no effect; train the matrix itself (PEFT's `modules_to_save`).
 """
 
 import torch

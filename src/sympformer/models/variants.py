@@ -14,7 +14,9 @@ from sympformer.flows import INTEGRATORS, FrozenIntegrator
 from sympformer.models.config import ModelConfig
 from sympformer.nn import ATTENTIONS
 
-PRESETS = ("tuned", "paper")
+# preset -> the rows of starts that make it up, later ones on top of earlier ones
+_LAYERS = {"tuned": ("tuned",), "paper": ("paper",), "paper-spd": ("paper", "paper-spd")}
+PRESETS = tuple(_LAYERS)
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ STARTS: dict[tuple[str, str], dict[str, Any]] = {
     # a classical block has no step size to learn
     ("paper", "gpt"): {"h_x": 1.0, "learn_steps": False},
     ("tuned", "gpt"): {"h_x": 1.0, "learn_steps": False},
-    ("paper", "yuriiformer"): {"mu": 0.9, "beta": 0.9, "momentum_gain": 1.0},
+    # as published, its velocity starts from token and position tables
+    ("paper", "yuriiformer"): {"mu": 0.9, "beta": 0.9, "momentum_gain": 1.0, "start_momentum": "embedded"},
     ("tuned", "yuriiformer"): {"mu": 0.1, "beta": 0.3, "momentum_gain": 0.03},
     ("paper", "sympformer"): {"factor": 0.9, "beta": 0.9, "mlp_look_ahead": 0.9, "momentum_gain": 1.0},
     ("tuned", "sympformer"): {
@@ -77,17 +80,22 @@ STARTS: dict[tuple[str, str], dict[str, Any]] = {
 def variant(name: str, preset: str = "tuned", **overrides: Any) -> ModelConfig:
     """The config of a named variant, for example `variant("softmax-exp-euler", n_layer=8)`.
 
-    preset "tuned" starts the momentum small; preset "paper" keeps the paper's starting values.
+    preset "tuned" is ours: the momentum starts small, value and mobility are free matrices. "paper" is the paper's
+    model to the letter: every layer learns Q, K and V, softmax has B = V A^-1, and YuriiFormer starts from tables.
+    "paper-spd" is the same with the paper's assumptions built in: B (softmax) or A (linear) symmetric positive
+    definite. It differs from "paper" for SympFormers only.
     """
     if name not in VARIANTS:
         raise unknown_name("variant", name, VARIANTS)
     if preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
     row = VARIANTS[name]
-    fields: dict[str, Any] = {"architecture": row.architecture, "attention": row.attention}
+    starts: dict[str, Any] = {"architecture": row.architecture, "attention": row.attention}
     if row.integrator is not None:
-        fields["integrator"] = row.integrator
-    key = preset, row.architecture
-    starts = fields | STARTS[key] | dict(ATTENTIONS[row.attention].starts.get(key, {}))
+        starts["integrator"] = row.integrator
+    of_kind = ATTENTIONS[row.attention].starts
+    for layer in _LAYERS[preset]:
+        key = layer, row.architecture
+        starts |= {**STARTS.get(key, {}), **of_kind.get(key, {}), **of_kind.get((layer, row.integrator), {})}
     check_names(ModelConfig, overrides, "model", "model option")
     return ModelConfig.made_of(starts, overrides)

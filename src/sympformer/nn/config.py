@@ -12,12 +12,13 @@ from typing import Any, Literal, Self, get_args
 from sympformer.config_checks import check_names, check_types
 from sympformer.errors import InputError
 from sympformer.flows import INTEGRATORS, FrozenIntegrator
+from sympformer.flows.systems.softmax import Form
 from sympformer.nn.tables import ATTENTIONS, DYNAMICS, MLPS, NO_MLP, check_choice
 
-Form = Literal["own", "paper"]
 Heads = Literal["averaged", "multi"]
 Value = Literal["free", "tied"]
 Mobility = Literal["free", "spd", "derived"]
+Kernel = Literal["free", "spd"]
 Schedule = Literal["log-linear", "nesterov", "constant"]
 MlpVelocity = Literal["momentum", "attention", "own"]
 MomentumBound = Literal["norm", "cap", "none"]
@@ -37,6 +38,7 @@ SWITCHES: dict[str, Iterable[Any]] = {
     "damping": get_args(Schedule),
     "integrator": INTEGRATORS,
     "mlp": MLPS,
+    "mlp_velocity": get_args(MlpVelocity),
 }
 ALWAYS = frozenset(
     {"architecture", "attention", "n_layer", "n_head", "d_model", "norm", "mlp", "dropout", "share_layers", "causal"}
@@ -75,12 +77,16 @@ class StackConfig:
 
     heads: Heads = "averaged"
     """sympformer: one kernel from the scores averaged over heads (the paper), or one kernel a head."""
+    d_key: int = 0
+    """sympformer: width m of queries and keys (the paper's Q, K in R^{m x d}), all heads together; 0: d_model."""
     form: Form = "own"
     """Softmax force: gradient of a token's own Hamiltonian, or the paper's row form with the others' momenta."""
     value: Value = "free"
     """What the force points along: a learned value matrix, or the paper's A x with A from queries and keys."""
     mobility: Mobility = "free"
     """Softmax mobility B: a learned matrix, symmetric positive definite by construction, or Sym(V A^-1)."""
+    kernel: Kernel = "free"
+    """Linear kernel A: W_K' W_Q as learned, or with V symmetric and A positive definite by construction."""
 
     damping: Schedule = "log-linear"
     """alpha(t) = c_log/t + c_lin, c_log/t, or c_lin. plain_euler uses `factor` instead."""
@@ -106,7 +112,8 @@ class StackConfig:
     """Start of the look-ahead in front of attention, in (0, 1). yuriiformer: of both its look-aheads."""
 
     mlp_velocity: MlpVelocity = "momentum"
-    """Which velocity the MLP step extends: the momentum (Algorithm 1), (x+ - x)/h, or a stream of its own."""
+    """Which velocity the MLP step extends: the momentum (Algorithm 1), (x+ - x)/h (the authors' scripts; such a step
+    has no beta and no bound), or a stream of its own."""
     mlp_look_ahead: float = 0.9
     """Start of the MLP step's look-ahead m, in (0, 1)."""
     beta: float = 0.9
@@ -127,8 +134,8 @@ class StackConfig:
         self._check_sizes()
         self._check_ranges()
         self._check_integrator()
-        ATTENTIONS[self.attention].check(self)
         refuse_unused(self, [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default])
+        ATTENTIONS[self.attention].check(self)
 
     def _check_sizes(self) -> None:
         for name in ("n_layer", "n_head", "d_model", "mlp_ratio"):
@@ -136,6 +143,11 @@ class StackConfig:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.d_model % self.n_head:
             raise InputError(f"n_head must divide d_model, got n_head = {self.n_head} and d_model = {self.d_model}")
+        if not 0 <= self.d_key <= self.d_model or self.d_key % self.n_head:
+            raise InputError(
+                f"d_key must be a multiple of n_head = {self.n_head} up to d_model = {self.d_model}, or 0 for d_model;"
+                f" got {self.d_key}"
+            )
 
     def _check_ranges(self) -> None:
         for name in ("factor", "mu", "mlp_look_ahead", "beta"):
@@ -166,6 +178,11 @@ class StackConfig:
     def d_head(self) -> int:
         """Width of a head."""
         return self.d_model // self.n_head
+
+    @property
+    def width_key(self) -> int:
+        """Width of queries and keys, all heads together."""
+        return self.d_key or self.d_model
 
     def used(self) -> frozenset[str]:
         """The options that have an effect, given the others."""

@@ -83,9 +83,12 @@ def hamiltonian(layer: Any, state: State, view: View) -> State:
     if layer.mlp is not None:
         u = y if layer.mlp_velocity == "momentum" else layer.mlp_input(y, v, x_next - x, s.h_x)
         update = layer.mlp(ops.plus(x_next, s.mlp_look_ahead, u))
-        u = bounded_sum(layer.bound_mlp, s.beta, u, s.gamma, update)
-        x_next = x_next + u
-        y, v = layer.mlp_output(u, y, v)
+        if layer.bound_mlp is None:  # nothing of u is carried on
+            x_next = ops.plus(x_next, s.gamma, update)
+        else:
+            u = bounded_sum(layer.bound_mlp, s.beta, u, s.gamma, update)
+            x_next = x_next + u
+            y, v = layer.mlp_output(u, y, v)
     return State(x_next, y, v, t + s.h_x, k + 1, history)
 
 

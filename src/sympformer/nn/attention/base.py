@@ -59,7 +59,7 @@ class AttentionKind:
     oracle(cfg) is a module (x, view) -> flows.Field: one kernel pass, velocity and force at any momentum. It makes the
     kind available to Hamiltonian layers. classical(cfg) is a module (x, view) -> update, for the other layers.
     memory() is what one layer keeps. options are those of the config that the oracle uses. starts: what a preset gives
-    to an architecture of this kind, by (preset, architecture).
+    to models of this kind, by (preset, architecture) and, on top, by (preset, integrator).
     """
 
     oracle: Callable[[StackConfig], nn.Module]
@@ -74,11 +74,11 @@ class AttentionKind:
 def kernels(cfg: StackConfig) -> tuple[int, float]:
     """How many kernels an accelerated layer has, and the scale of their scores.
 
-    The mean of H score matrices of width d/H, each scaled by 1/sqrt(d/H), is one kernel of width d.
+    The mean of H score matrices of width m/H, each scaled by 1/sqrt(m/H), is one kernel of width m.
     """
     if cfg.heads == "averaged":
-        return 1, 1 / math.sqrt(cfg.n_head * cfg.d_model)
-    return cfg.n_head, 1 / math.sqrt(cfg.d_head)
+        return 1, 1 / math.sqrt(cfg.n_head * cfg.width_key)
+    return cfg.n_head, 1 / math.sqrt(cfg.width_key // cfg.n_head)
 
 
 class GrowingRows:

@@ -7,6 +7,7 @@ one d x d state a layer, however long it is.
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -76,25 +77,34 @@ class LinearField(Field):
 
 
 class LinearOracle(nn.Module):
-    """Positions -> `LinearField`.
+    """Positions -> `LinearField`, with scores x_j' A x_i and A = scale W_K' W_Q.
 
-    value "tied": the interaction pulls along scale W_Q' k, as in the equations; "free": along a learned matrix's k.
+    value "tied": the interaction pulls along A' x_j, the gradient of the score; the paper's A x_j where A is
+    symmetric, as it assumes. "free": along a learned matrix's k_j.
+    kernel "spd": A = scale W_Q' W_Q + eps I and V are symmetric, A is positive definite (W_K is not there).
     """
+
+    EPS = 1e-6
 
     def __init__(self, cfg: StackConfig) -> None:
         super().__init__()
-        d = cfg.d_model
+        d, m = cfg.d_model, cfg.width_key
         self.n_kernel, self.scale = kernels(cfg)
-        self.dropout = cfg.dropout
-        self.qk = Projection(d, 2 * d)
+        self.dropout, self.spd = cfg.dropout, cfg.kernel == "spd"
+        self.qk = Projection(d, m if self.spd else 2 * m)
         self.potential = Projection(d, d)
-        self.pull = None if cfg.value == "tied" else Projection(d, d)
-        self.read_matrices = ("pull", "qk") if self.pull is None else ("pull",)
+        self.pull = None if cfg.value == "tied" else Projection(m, d)
+        read = {"pull": True, "qk": self.pull is None, "potential": self.spd}
+        self.read_matrices = tuple(name for name, is_read in read.items() if is_read)
 
     def forward(self, x: Tensor, view: View) -> LinearField:
         """The field at positions x (B, T, d)."""
-        q, k = (split_heads(t, self.n_kernel) for t in self.qk(x).chunk(2, -1))
         drop = self.dropout if self.training else 0.0
+        if self.spd:
+            A, V = self.symmetric_matrices()
+            q, k = (split_heads(t, 1) for t in (F.linear(x, A), x))
+            return LinearField(F.linear(x, V), A, q, k.to(q.dtype), view, drop)
+        q, k = (split_heads(t, self.n_kernel) for t in self.qk(x).chunk(2, -1))
         return LinearField(self.potential(x), self.back(), self.scale * q, k, view, drop)
 
     def back(self) -> Tensor:
@@ -103,6 +113,12 @@ class LinearOracle(nn.Module):
             return self.pull.weight
         W_Q, _ = self.qk.weight.chunk(2)
         return self.scale * W_Q.mT
+
+    def symmetric_matrices(self) -> tuple[Tensor, Tensor]:
+        """A, positive definite, and V, of kernel "spd"."""
+        W, V = self.qk.weight, self.potential.weight
+        A = self.scale * W.mT @ W + self.EPS * torch.eye(len(V), dtype=W.dtype, device=W.device)
+        return A, (V + V.mT) / 2
 
 
 class LinearAttention(nn.Module):
@@ -124,15 +140,26 @@ class LinearAttention(nn.Module):
         return dropout(self.out(merge_heads(mixed / view.n)), self.dropout, self.training)
 
 
+def check(cfg: StackConfig) -> None:
+    """Refuse combinations that make no sense together."""
+    if cfg.kernel == "spd" and (cfg.value != "tied" or cfg.heads != "averaged"):
+        raise InputError("kernel = 'spd' is one matrix A, along which the force points: it needs value = 'tied' and"
+                         " heads = 'averaged'")  # fmt: skip
+
+
 LINEAR = AttentionKind(
     LinearOracle,
     LinearAttention,
     StateMemory,
-    options=frozenset({"heads", "value"}),
+    options=frozenset({"heads", "d_key", "value", "kernel"}),
     starts={
-        # the paper's linear baseline learns its step from 0.25 on (0.3 in its larger table)
-        ("paper", "gpt"): {"h_x": 0.25, "learn_steps": True},
-        ("paper", "sympformer"): {"h_x": 0.01, "h_y": 0.01, "value": "tied"},
+        # Q, K, V learned; the steps of the paper's first linear table, 0.25 for first-order schemes
+        ("paper", "sympformer"): {"h_x": 0.25, "h_y": 0.25, "value": "tied"},
+        ("paper", "ab2"): {"h_x": 0.01, "h_y": 0.01},
+        ("paper", "etd_ab2"): {"h_x": 0.01, "h_y": 0.01},
+        # the paper assumes A symmetric positive definite and V symmetric here
+        ("paper-spd", "sympformer"): {"kernel": "spd"},
     },
+    check=check,
     one_momentum=True,
 )

@@ -5,6 +5,7 @@ come normalised; momenta do not.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -16,13 +17,15 @@ from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.flows import Field
 from sympformer.nn.attention.base import AttentionKind, GrowingRows, View, kernels
+from sympformer.nn.attention.inverse import symmetric_inverse
 from sympformer.nn.config import StackConfig
 from sympformer.nn.parts import Projection, dropout, merge_heads, residual_std, split_heads
 
 # log z is kept in [-10, 10]: z and 1/z then stay below 22,027, which products with a momentum can carry in float32
 LOG_Z_BOUND = 10.0
 # rho_j multiplies values inside the kernel of form "paper", where an infinity would poison a whole row
-RHO_BOUND = 1e4
+# (B = V A^-1 starts large: rho of 1e5 is ordinary there). Forces of this size still have a norm in float32.
+RHO_BOUND = 1e12
 
 
 @dataclass
@@ -73,7 +76,8 @@ class PairMemory:
 class Mobility(nn.Module):
     """B of the softmax system: velocity = B y / z, by cfg.mobility.
 
-    free: any matrix, started at the identity. spd: B = L L' + eps I. derived: B = Sym(V A^-1), in float32.
+    free: any matrix, started at the identity. spd: B = L L' + eps I. derived: B = Sym(V A^-1), in float32 at
+    least, with the inverse of `nn.attention.inverse`.
     """
 
     EPS = 1e-4
@@ -93,9 +97,8 @@ class Mobility(nn.Module):
             return W @ W.mT + self.EPS * torch.eye(len(W), dtype=W.dtype, device=W.device)
         assert A is not None
         with torch.autocast(W.device.type, enabled=False):
-            wide = torch.promote_types(W.dtype, torch.float32)
-            M = torch.linalg.solve(A.to(wide), W.to(wide).mT)  # A^-1 V', the transpose of V A^-1 as A = A'
-        return ((M + M.mT) / 2).to(W.dtype)
+            B = W.to(A.dtype) @ symmetric_inverse(A)
+            return ((B + B.mT) / 2).to(W.dtype)
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ class SoftmaxField(Field):
     log_z: Tensor  # (B, H, T, 1)
     memory: PairMemory | None
     dropout: float  # of the force; 0 where nothing is dropped
+    large: bool = False  # whether B may have entries that float16 cannot hold
 
     def velocity(self, y: Tensor) -> Tensor:
         """velocity_i = B y_i / z_i."""
@@ -128,7 +132,9 @@ class SoftmaxField(Field):
         return F.linear(merge_heads(self.mean), self.B)
 
     def _mobile(self, y: Tensor) -> Tensor:
-        return split_heads(F.linear(y, self.B), self.mean.shape[1])  # (B, H, T, c)
+        with torch.autocast(y.device.type, enabled=False) if self.large else nullcontext():
+            By = F.linear(y.to(self.B.dtype) if self.large else y, self.B)
+        return split_heads(By, self.mean.shape[1])  # (B, H, T, c)
 
     # log z is float32 at least; velocity and force have the dtype of y, so that a model in bfloat16 stays in it
 
@@ -162,7 +168,7 @@ class SoftmaxOracle(nn.Module):
         d = cfg.d_model
         self.n_kernel, self.scale = kernels(cfg)
         self.tied, self.form, self.dropout = cfg.value == "tied", cfg.form, cfg.dropout
-        self.qkv = Projection(d, (2 if self.tied else 3) * d)
+        self.qkv = Projection(d, 2 * cfg.width_key if self.tied else 3 * d)
         self.read_matrices = ("qkv",) if self.tied else ()
         self.mobility = Mobility(cfg)
 
@@ -185,18 +191,24 @@ class SoftmaxOracle(nn.Module):
         mean, lse = attend(v)
         log_z = (lse - view.log_n).clamp(-LOG_Z_BOUND, LOG_Z_BOUND).unsqueeze(-1)
         drop = self.dropout if self.training else 0.0
-        return SoftmaxField(self.form, B, attend, v, mean, log_z, view.memory, drop)
+        return SoftmaxField(self.form, B, attend, v, mean, log_z, view.memory, drop, self.mobility.kind == "derived")
 
     def matrices(self) -> tuple[Tensor | None, Tensor]:
         """A where the value is tied to it, and B."""
         A = self.tied_matrix() if self.tied else None
-        return A, self.mobility(A)
+        B = self.mobility(A)
+        return A if A is None else A.to(B.dtype), B
 
     def tied_matrix(self) -> Tensor:
-        """A = scale Sym(W_K' W_Q), so that x_i' A x_j is the symmetric part of the averaged scores."""
-        W_Q, W_K = self.qkv.weight.chunk(2)
-        A = self.scale * W_K.mT @ W_Q
-        return (A + A.mT) / 2
+        """A = scale Sym(W_K' W_Q), so that x_i' A x_j is the symmetric part of the averaged scores.
+
+        In float32 at least: B may divide by it.
+        """
+        weight = self.qkv.weight
+        with torch.autocast(weight.device.type, enabled=False):
+            W_Q, W_K = weight.to(torch.promote_types(weight.dtype, torch.float32)).chunk(2)
+            A = self.scale * W_K.mT @ W_Q
+            return (A + A.mT) / 2
 
 
 def _tied_projections(x: Tensor, A: Tensor) -> Tensor:
@@ -233,13 +245,20 @@ def check(cfg: StackConfig) -> None:
         raise InputError("value = 'tied' needs heads = 'averaged': a head's A x is d_model wide, its slice is not")
     if cfg.mobility == "derived" and cfg.value != "tied":
         raise InputError("mobility = 'derived' is Sym(V A^-1) and needs value = 'tied', which makes A explicit")
+    if cfg.width_key != cfg.d_model and cfg.value != "tied":
+        raise InputError("d_key needs value = 'tied' with softmax attention, whose kernel takes values as wide as keys")
 
 
 SOFTMAX = AttentionKind(
     SoftmaxOracle,
     SoftmaxAttention,
     PairMemory,
-    options=frozenset({"heads", "form", "value", "mobility"}),
-    starts={("paper", "sympformer"): {"h_x": 0.1, "h_y": 0.1, "form": "paper"}},
+    options=frozenset({"heads", "d_key", "form", "value", "mobility"}),
+    starts={
+        # the letter: Q, K, V learned, A from Q and K, the force along A x, B = V A^-1
+        ("paper", "sympformer"): {"h_x": 0.1, "h_y": 0.1, "form": "paper", "value": "tied", "mobility": "derived"},
+        # the paper assumes B symmetric positive definite: here it is, and V = B A follows
+        ("paper-spd", "sympformer"): {"mobility": "spd"},
+    },
     check=check,
 )

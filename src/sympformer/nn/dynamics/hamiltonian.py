@@ -32,6 +32,9 @@ class Hamiltonian(Layer):
     """F, G = oracle(LN(x + mu y), y)        x, y = integrator step        y = LN_y(y)
 
     d = MLP(LN(x + m y))        y = LN_v(beta y + gamma d)        x = x + y
+
+    mlp_velocity "own" takes a velocity v of its own for y in the second line. "attention" is what the authors' scripts
+    do instead: with v = (x+ - x)/h, the velocity of the attention step, x = x + gamma MLP(LN(x + m v)).
     """
 
     summary = "every layer is one time step of a damped Hamiltonian flow of the tokens"
@@ -44,7 +47,7 @@ class Hamiltonian(Layer):
         self.scheme = scheme
         self.bound_attention = momentum_bound(cfg)
         self.mlp = mlp(cfg)
-        self.bound_mlp = None if self.mlp is None else momentum_bound(cfg)
+        self.bound_mlp = momentum_bound(cfg) if "beta" in _mlp_scalars(cfg) else None
         self.mlp_velocity, self.look_ahead, self.t0 = cfg.mlp_velocity, cfg.look_ahead, cfg.t0
         self.scalars = LearnedScalars(HamiltonianScalars, scalar_specs(cfg))
 
@@ -54,9 +57,10 @@ class Hamiltonian(Layer):
         field = self.oracle(bar, view)  # one kernel pass
         x_next, y, history = self.scheme.advance(field, x, y, self.time_step(s, t, k), history)
         y = self.bound_attention(y)
-        if self.mlp is not None and self.bound_mlp is not None:
+        if self.mlp is not None:
             u = self.mlp_input(y, v, x_next - x, s.h_x)
-            u = self.bound_mlp(s.beta * u + s.gamma * self.mlp(x_next + s.mlp_look_ahead * u))
+            update = s.gamma * self.mlp(x_next + s.mlp_look_ahead * u)
+            u = update if self.bound_mlp is None else self.bound_mlp(s.beta * u + update)
             x_next = x_next + u
             y, v = self.mlp_output(u, y, v)
         return State(x_next, y, v, t + s.h_x, k + 1, history)
@@ -91,7 +95,7 @@ class Hamiltonian(Layer):
         used = {"integrator", "t0", "h_x", "h_y", "learn_steps", "look_ahead", *_damping(cfg)}
         used |= {"mu"} if cfg.look_ahead else set()
         used |= {"damping", "learn_damping"} if get_integrator(cfg.integrator).damped else set()
-        used |= set() if cfg.mlp == NO_MLP else {"mlp_velocity", "mlp_look_ahead", "beta", "gamma"}
+        used |= {*_mlp_scalars(cfg)} | (set() if cfg.mlp == NO_MLP else {"mlp_velocity"})
         return frozenset(used) | bound_options(cfg) | ATTENTIONS[cfg.attention].options
 
 
@@ -100,6 +104,13 @@ def _damping(cfg: StackConfig) -> list[str]:
     if not get_integrator(cfg.integrator).damped:
         return ["factor"]
     return {"log-linear": ["c_log", "c_lin"], "nesterov": ["c_log"], "constant": ["c_lin"]}[cfg.damping]
+
+
+def _mlp_scalars(cfg: StackConfig) -> list[str]:
+    """The names of the scalars of the MLP step; without beta nothing is carried on, so nothing needs a bound."""
+    if cfg.mlp == NO_MLP:
+        return []
+    return ["mlp_look_ahead", *([] if cfg.mlp_velocity == "attention" else ["beta"]), "gamma"]
 
 
 def scalar_specs(cfg: StackConfig) -> dict[str, ScalarSpec]:
@@ -112,8 +123,6 @@ def scalar_specs(cfg: StackConfig) -> dict[str, ScalarSpec]:
             specs[name] = ScalarSpec(getattr(cfg, name), "positive", cfg.learn_damping)
     if cfg.look_ahead:
         specs["mu"] = ScalarSpec(cfg.mu, "fraction")
-    if cfg.mlp != NO_MLP:
-        specs["mlp_look_ahead"] = ScalarSpec(cfg.mlp_look_ahead, "fraction")
-        specs["beta"] = ScalarSpec(cfg.beta, "fraction")
-        specs["gamma"] = ScalarSpec(cfg.gamma, "positive")
+    for name in _mlp_scalars(cfg):
+        specs[name] = ScalarSpec(getattr(cfg, name), "positive" if name == "gamma" else "fraction")
     return specs
