@@ -42,6 +42,14 @@ def columns(results: Results) -> list[Column]:
             Column("tokens to its loss", lambda r, m: _count(m.tokens_to_baseline)),
             Column("s to its loss", lambda r, m: _count(m.seconds_to_baseline)),
         ]
+    if results.published:
+        chosen += [
+            Column("last, validation", lambda r, m: _validation(m, 0)),
+            Column("last, published", lambda r, m: _published(r, m, "last")),
+            Column("best, validation", lambda r, m: _validation(m, 1)),
+            Column("best, published", lambda r, m: _published(r, m, "best")),
+            Column("s, published", lambda r, m: _published(r, m, "seconds")),
+        ]
     chosen += [
         Column("rate", lambda r, m: NONE if m.lr is None else f"{m.lr:g}"),
         Column("parameters", lambda r, m: f"{m.parameters:,}"),
@@ -79,6 +87,15 @@ def _verdict(results: Results, model: ModelResult) -> str:
 
 def _audit(results: Results, model: ModelResult) -> str:
     return NONE if model.audit is None else "passed" if model.passed else "FAILED"
+
+
+def _validation(model: ModelResult, which: int) -> str:
+    return NONE if model.validation is None else f"{model.validation[which]:.3f}"
+
+
+def _published(results: Results, model: ModelResult, what: str) -> str:
+    figure = results.published.get(model.name, {}).get(what)
+    return NONE if figure is None else f"{figure:,.1f}" if what == "seconds" else f"{figure:.3f}"
 
 
 def _count(value: float | None) -> str:
