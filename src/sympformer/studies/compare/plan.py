@@ -12,11 +12,11 @@ from typing import Any
 
 from sympformer.config_checks import check_types
 from sympformer.errors import InputError, unknown_name
+from sympformer.studies.results.tables import PUBLISHED
 from sympformer.training import TrainConfig
 from sympformer.training.choices import choose_model, model_options
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-PUBLISHED = ("last", "best", "seconds")
 CHOOSE, FINAL = "choose", "final"
 
 
