@@ -1,10 +1,12 @@
 """Every layer against its equation written out (`by_hand`), with scalars and gains moved off their starts."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 
+from sympformer import ops
 from sympformer.models import PRESETS, LanguageModel
 from tests.models import by_hand
 from tests.models.cases import make, tokens
@@ -23,11 +25,13 @@ def moved(name: str, preset: str, **overrides: Any) -> LanguageModel:
 
 
 def check(model: LanguageModel) -> None:
-    """The logits, every one of them, to 1e-9 of the largest."""
+    """The logits, every one of them, to 1e-9 of the largest: of the layers as they stand and of their fused twins."""
     want = by_hand.logits(model, tokens())
     scale = want.abs().max().item()
     assert scale > 0.1, "logits this small prove nothing"
-    torch.testing.assert_close(model(tokens()).logits.detach(), want, rtol=0, atol=1e-9 * scale)
+    for door in (ops.plain(), nullcontext()):
+        with door:
+            torch.testing.assert_close(model(tokens()).logits.detach(), want, rtol=0, atol=1e-9 * scale)
 
 
 @pytest.mark.parametrize("look_ahead", [False, True])

@@ -7,14 +7,12 @@ import pytest
 
 from sympformer import cli
 from sympformer.errors import InputError
-from sympformer.models import VARIANTS
 from sympformer.training import DataConfig, TrainConfig, load_config
 from sympformer.training.choices import choose_model
 from sympformer.training.engine import pick_device
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-# configs/compare holds the recipes of another command
-FILES = sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "compare")
+FILES = sorted(CONFIGS.glob("*.yaml"))  # the folders below hold the recipes of `sympformer compare`
 
 
 def test_the_default_is_the_small_accelerated_model() -> None:
@@ -119,27 +117,3 @@ def test_the_command_line_reads_them_alike(
     import yaml
 
     assert TrainConfig.from_dict(yaml.safe_load(text)) == load_config(path), printed
-
-
-def test_every_row_of_the_papers_tables_is_there() -> None:
-    rows = {path.stem for path in (CONFIGS / "paper").glob("*.yaml")}
-    softmax = {name for name in VARIANTS if name.startswith("softmax-")}
-    linear = {"linear-baseline", "linear-yuriiformer", "linear-plain-euler", "linear-presymp-euler"}
-    assert rows == {f"table1-{n}" for n in softmax} | {f"table{t}-{n}" for t in (2, 3) for n in linear}
-
-
-@pytest.mark.parametrize("path", sorted((CONFIGS / "paper").glob("*.yaml")), ids=lambda path: path.stem)
-def test_the_papers_settings(path: Path) -> None:
-    config = load_config(path)
-    table, name = path.stem.split("-", 1)
-    cfg = choose_model(config.model)
-    size = {"table1": (8, 8, 512, 16), "table2": (4, 4, 128, 12), "table3": (8, 8, 1024, 12)}[table]
-    assert (cfg.n_layer, cfg.n_head, cfg.block_size, config.accumulate) == size
-    assert (cfg.d_model, config.batch_size, config.steps, config.warm_up) == (64, 6, 10_000, 150)
-    assert (config.lr, config.min_lr_ratio, config.clip) == (3e-4, 0.4, 1.0)
-    assert config.scalar_lr_factor == (5 if table == "table1" else 100)
-    if cfg.architecture == "sympformer":
-        assert cfg.h_x == cfg.h_y == (0.1 if table == "table1" else 0.01)
-        assert cfg.look_ahead == (table == "table3" and "presymp" in name)
-    if name == "linear-baseline":
-        assert cfg.h_x == (0.25 if table == "table2" else 0.3)

@@ -69,6 +69,25 @@ def test_csv_has_full_figures(results: Results) -> None:
     assert float(found["exp-euler"]["probe_cloze"]) == exp.probes["cloze"].accuracy.mean
 
 
+def test_published_figures_stand_beside_ours(results: Results) -> None:
+    """The columns last, best and wall clock of a paper, ours and theirs; other comparisons have none of them."""
+    published = {"gpt": {"last": 2.4687, "best": 2.4473, "seconds": 2409.4}, "exp-euler": {"last": 2.3579}}
+    found = replace(results, config=results.config | {"published": published})
+    heads, _, *lines = [[c.strip() for c in line.split("|")[1:-1]] for line in markdown_table(found).splitlines()]
+    row = {cells[1]: dict(zip(heads, cells, strict=True)) for cells in lines}
+    gpt = results.models[0]
+    want = f"{sum(curve.loss[-1] for curve in gpt.curves) / len(gpt.curves):.3f}"
+    assert (row["gpt"]["last, validation"], row["gpt"]["last, published"]) == (want, "2.469")
+    assert float(row["gpt"]["best, validation"]) <= float(want)
+    assert (row["gpt"]["best, published"], row["gpt"]["s, published"]) == ("2.447", "2,409.4")
+    assert (row["exp-euler"]["last, published"], row["exp-euler"]["s, published"]) == ("2.358", "-")
+    assert row["diverged"]["last, validation"] == "-"
+    full = {line["model"]: line for line in csv.DictReader(io.StringIO(csv_table(found)))}
+    assert (full["gpt"]["published_last"], full["gpt"]["published_seconds"]) == ("2.4687", "2409.4")
+    assert f"{float(full['gpt']['validation_last']):.3f}" == want
+    assert "published" not in markdown_table(results) + csv_table(results)
+
+
 def test_terminal(results: Results) -> None:
     from rich.console import Console
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from sympformer.config_checks import check_types
 from sympformer.errors import InputError, unknown_name
+from sympformer.studies.results.tables import PUBLISHED
 from sympformer.training import TrainConfig
 from sympformer.training.choices import choose_model, model_options
 
@@ -89,6 +90,9 @@ class CompareConfig:
     """Seed of the runs that choose the rate; best not one of the seeds that are reported."""
     seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
     """Seeds of the runs that are reported."""
+    published: dict[str, dict[str, float]] = field(default_factory=dict)
+    """What a publication reports for models of this comparison, shown beside our figures: by name, any of `last` and
+    `best` (validation loss, nats per token) and `seconds` (of training)."""
 
     def __post_init__(self) -> None:
         if not self.models:
@@ -103,6 +107,7 @@ class CompareConfig:
             self._check_model(name)
         if self.baseline not in self.models:
             raise unknown_name("baseline", self.baseline, self.models)
+        self._check_published()
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise InputError(f"seeds must be different numbers, at least one, got {self.seeds}")
         if self.choose is None and (several := [name for name in self.models if len(self.rates(name)) > 1]):
@@ -120,6 +125,16 @@ class CompareConfig:
             choose_model(self.model_options(name))
         except InputError as error:
             raise InputError(f"models.{name}: {error}") from None
+
+    def _check_published(self) -> None:
+        for name, figures in self.published.items():
+            if name not in self.models:
+                raise unknown_name("published model", name, self.models)
+            for what, figure in figures.items():
+                if what not in PUBLISHED:
+                    raise unknown_name("published figure", what, PUBLISHED)
+                if isinstance(figure, bool) or not isinstance(figure, int | float):
+                    raise InputError(f"published.{name}.{what} must be a number, got {figure!r}")
 
     def rates(self, model: str) -> list[float]:
         """The learning rates of a model."""

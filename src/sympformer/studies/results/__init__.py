@@ -84,6 +84,15 @@ class ModelResult:
     code: list[str] = field(default_factory=list)  # what trained the runs, in short; empty where nobody noted it
 
     @property
+    def validation(self) -> tuple[float, float] | None:
+        """Last and best validation loss, means over the seeds: what publications often report."""
+        if self.last is None or not self.curves:
+            return None
+        ends = [(curve.loss[-1], min(curve.loss)) for curve in self.curves]
+        last, best = (sum(column) / len(ends) for column in zip(*ends, strict=True))
+        return last, best
+
+    @property
     def passed(self) -> bool:
         """Whether the audit passed."""
         return self.audit is not None and bool(self.audit["passed"])
@@ -111,6 +120,11 @@ class Results:
     def metric_of(self, model: ModelResult) -> Spread | None:
         """The figure that ranks."""
         return model.last if self.metric == "loss" else model.bits_per_byte
+
+    @property
+    def published(self) -> dict[str, dict[str, float]]:
+        """What a publication reports for some of the models: last, best, seconds. Empty for runs side by side."""
+        return self.config.get("published", {}) if "common" in self.config else {}
 
     @property
     def mixed_code(self) -> list[str]:

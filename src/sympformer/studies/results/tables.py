@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NONE = "-"
+PUBLISHED = ("last", "best", "seconds")  # what may stand beside our figures
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,14 @@ def columns(results: Results) -> list[Column]:
             Column("verdict", _verdict, left=True, short=True),
             Column("tokens to its loss", lambda r, m: _count(m.tokens_to_baseline)),
             Column("s to its loss", lambda r, m: _count(m.seconds_to_baseline)),
+        ]
+    if results.published:
+        chosen += [
+            Column("last, validation", lambda r, m: _validation(m, 0)),
+            Column("last, published", lambda r, m: _published(r, m, "last")),
+            Column("best, validation", lambda r, m: _validation(m, 1)),
+            Column("best, published", lambda r, m: _published(r, m, "best")),
+            Column("s, published", lambda r, m: _published(r, m, "seconds")),
         ]
     chosen += [
         Column("rate", lambda r, m: NONE if m.lr is None else f"{m.lr:g}"),
@@ -79,6 +88,15 @@ def _verdict(results: Results, model: ModelResult) -> str:
 
 def _audit(results: Results, model: ModelResult) -> str:
     return NONE if model.audit is None else "passed" if model.passed else "FAILED"
+
+
+def _validation(model: ModelResult, which: int) -> str:
+    return NONE if model.validation is None else f"{model.validation[which]:.3f}"
+
+
+def _published(results: Results, model: ModelResult, what: str) -> str:
+    figure = results.published.get(model.name, {}).get(what)
+    return NONE if figure is None else f"{figure:,.1f}" if what == "seconds" else f"{figure:.3f}"
 
 
 def _count(value: float | None) -> str:
@@ -146,23 +164,26 @@ def csv_table(results: Results) -> str:
     """Every figure in full, one line a model, for other programs."""
     names = ("loss", "loss_sd", "best_loss", "best_loss_sd", "bits_per_byte", "bits_per_byte_sd")
     probes = list(dict.fromkeys(probe for model in results.models for probe in model.probes))
+    beside = ["validation_last", "validation_best", *(f"published_{what}" for what in PUBLISHED)]
+    beside = beside if results.published else []
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
         ["rank", "model", "variant", "preset", "lr", *names, "difference", "low", "high", "verdict", "parameters",
          "passes_a_layer", "tokens_per_second", "seconds", "memory_mb", "tokens_to_baseline", "seconds_to_baseline",
-         "reached", *(f"probe_{name}" for name in probes), "audit", "code"]
+         "reached", *(f"probe_{name}" for name in probes), "audit", "code", *beside]
     )  # fmt: skip
     for m in results.ranked():
         spreads = [value for s in (m.last, m.best, m.bits_per_byte) for value in ((s.mean, s.sd) if s else ("", ""))]
-        d = m.difference
+        d, own = m.difference, results.published.get(m.name, {})
         writer.writerow(
             [m.rank or "", m.name, m.variant, m.preset or "", _blank(m.lr), *map(_blank, spreads),
              *(("", "", "", "") if d is None else (d.mean, _blank(d.low), _blank(d.high), d.verdict)), m.parameters,
              *map(_blank, (m.passes_a_layer, m.tokens_per_second, m.seconds, m.memory_mb, m.tokens_to_baseline,
              m.seconds_to_baseline)), m.reached,
              *(m.probes[name].accuracy.mean if name in m.probes else "" for name in probes),
-             "" if m.audit is None else "passed" if m.passed else "failed", ", ".join(m.code)]
+             "" if m.audit is None else "passed" if m.passed else "failed", ", ".join(m.code),
+             *([*(m.validation or ("", "")), *(own.get(what, "") for what in PUBLISHED)] if beside else ())]
         )  # fmt: skip
     return text.getvalue()
 
