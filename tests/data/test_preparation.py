@@ -133,19 +133,18 @@ def test_an_interrupted_run_leaves_nothing(
 
 
 def test_leftovers_of_a_killed_run_are_removed(tmp_path: Path) -> None:
-    import socket
-    import subprocess
-    import sys
+    from sympformer.locks import Lock
 
-    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    dead = tmp_path / f".out.partial-{socket.gethostname()}-{int(gone.stdout)}"
-    alive = tmp_path / f".out.partial-{socket.gethostname()}-{os.getppid()}"
+    dead, alive, file = (tmp_path / f".sympformer-{name}" for name in ("dead", "alive", "file"))
     for folder in (dead, alive):
         folder.mkdir()
         (folder / "train.bin").write_bytes(b"half")
-    prepare("storybook:30", "byte", tmp_path / "out")
-    assert not dead.exists()
-    assert alive.exists()
+    file.write_bytes(b"half")
+    with Lock(alive):
+        prepare("storybook:30", "byte", tmp_path / "out")
+        assert not dead.exists()
+        assert not file.exists()
+        assert alive.exists()
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """From a corpus to token files: one pass over the documents (two if a tokenizer is trained), memory bounded."""
 
 import hashlib
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sympformer.atomic import staged_folder
+from sympformer.atomic import is_new, one_at_a_time, staged_folder
 from sympformer.data.corpora import Corpus, Reading, Shares, open_corpus
 from sympformer.data.meter import Meter
 from sympformer.data.prepared import DTYPES, SHEET, Prepared, Sheet, Split, load_prepared, read_sheet
@@ -46,15 +45,19 @@ def prepare(
         corpus, shares=Shares(validation, test), seed=seed, limit=limit, reading=Reading(column, separator)
     )
     requested = _requested(tokenizer)
-    if _is_there(folder, (opened.describe(), requested, seed), overwrite):
+    request = (opened.describe(), requested, seed)
+    if _is_there(folder, request, overwrite):
         return Prepared(folder, load_prepared(folder).sheet, reused=True)
-    with staged_folder(folder) as work:
-        made = make_tokenizer(tokenizer, lambda: _training_texts(opened, progress))
-        with Meter(f"encoding {opened.source.name}", progress) as meter:
-            splits = _write(opened, made, work, meter)
-        made.save(work)
-        sheet = Sheet(opened.describe(), made.describe(), requested, _dtype(made), splits, seed)
-        (work / SHEET).write_text(sheet.to_json(), encoding="utf-8")
+    with one_at_a_time(folder):
+        if _is_there(folder, request, overwrite):  # another process has made it meanwhile
+            return Prepared(folder, load_prepared(folder).sheet, reused=True)
+        with staged_folder(folder, replace=overwrite, last=SHEET) as work:
+            made = make_tokenizer(tokenizer, lambda: _training_texts(opened, progress))
+            with Meter(f"encoding {opened.source.name}", progress) as meter:
+                splits = _write(opened, made, work, meter)
+            made.save(work)
+            sheet = Sheet(opened.describe(), made.describe(), requested, _dtype(made), splits, seed)
+            (work / SHEET).write_text(sheet.to_json(), encoding="utf-8")
     return load_prepared(folder)
 
 
@@ -75,7 +78,7 @@ def _requested(tokenizer: str) -> str:
 
 def _is_there(folder: Path, request: tuple[dict[str, Any], str, int], overwrite: bool) -> bool:
     """Whether the folder holds just what is asked for; raises where something else is in the way."""
-    if not os.path.exists(folder) or (folder.is_dir() and not any(folder.iterdir())):
+    if is_new(folder):
         return False
     if not (folder / SHEET).is_file():
         raise InputError(f"{folder} exists and holds no prepared data, so it is left alone: choose another --out")

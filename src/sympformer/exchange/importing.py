@@ -89,7 +89,7 @@ def read_model(folder: Path) -> LanguageModel:
 def _write(out: Path, model: LanguageModel, tokenizer: "Tokenizer", record: Record | None) -> None:
     config = _unknown_recipe(model) if record is None else record.train_config()
     progress = Progress() if record is None else record.to_progress()
-    with staged_folder(out) as work:
+    with staged_folder(out, last=runs.CONFIG) as work:
         (work / runs.TOKENIZER).mkdir()
         tokenizer.save(work / runs.TOKENIZER)
         (work / runs.MODEL).write_text(model.cfg.to_json(), encoding="utf-8")

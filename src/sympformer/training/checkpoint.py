@@ -20,7 +20,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from sympformer.atomic import remove_partial, staged_folder, write_synced
+from sympformer.atomic import remove_leftovers, staged_folder, write_synced
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel
 
@@ -91,12 +91,13 @@ class CheckpointFolder:
 
     def clean(self) -> None:
         """Remove what a killed process left half-written."""
-        remove_partial(self.folder)
+        for place in (self.folder.parent, self.folder):
+            remove_leftovers(place)
 
     def _write(self, kind: str, step: int, files: dict[str, bytes]) -> Path:
         manifest = {name: {"bytes": len(content), "sha256": sha256(content)} for name, content in files.items()}
         folder = self._path(kind, step)
-        with staged_folder(folder) as work:
+        with staged_folder(folder, replace=True) as work:
             for name, content in (files | {MANIFEST: _json(manifest)}).items():
                 write_synced(work / name, content)
         return folder

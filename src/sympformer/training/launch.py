@@ -4,7 +4,8 @@ Batches, learning rate and dropout are pure functions of seed and step, so that 
 """
 
 import errno
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
@@ -49,7 +50,8 @@ def run_training(config: TrainConfig, resume: bool = False, bar: bool | None = N
     """
     if resume:
         config = stored_config(config)
-    folder = runs.new_folder(config) if not resume else Path(str(config.out))
+    else:
+        runs.check_new(config)
     pick_device(config)
     if config.tensorboard:
         require_tensorboard()
@@ -58,14 +60,26 @@ def run_training(config: TrainConfig, resume: bool = False, bar: bool | None = N
         prepared = open_data(config.data)
     cfg = choose_model(config.model, prepared.tokenizer)
     check_sizes(config, cfg, prepared, fabric.world_size)
-    if resume:
-        runs.check_same_data(folder, prepared)
-    elif fabric.is_global_zero:
-        runs.create(folder, config, cfg, prepared)
-    fabric.barrier()
-    result = _train(fabric, config, build_model(cfg, seed=config.seed), prepared, folder, bar)
-    part(fabric)
+    with _claim(fabric, config, cfg, prepared, resume) as folder:
+        result = _train(fabric, config, build_model(cfg, seed=config.seed), prepared, folder, bar)
+        part(fabric)
     return result
+
+
+@contextmanager
+def _claim(fabric: "Fabric", config: TrainConfig, cfg: ModelConfig, prepared: Prepared, resume: bool) -> Iterator[Path]:
+    """The run's folder, which no other run has meanwhile: a new one, or the one to resume."""
+    lock = None
+    if fabric.is_global_zero:  # it speaks for all processes
+        lock = runs.lock_run(Path(str(config.out))) if resume else runs.create(config, cfg, prepared)
+    try:
+        folder = Path(fabric.broadcast("" if lock is None else str(lock.path.parent)))
+        if resume:
+            runs.check_same_data(folder, prepared)
+        yield folder
+    finally:
+        if lock is not None:
+            lock.release()
 
 
 def stored_config(asked: TrainConfig) -> TrainConfig:

@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +17,10 @@ from typing import Any
 import torch
 
 from sympformer import __version__
-from sympformer.atomic import staged_folder, write_file
+from sympformer.atomic import Taken, is_new, staged_folder, write_file
 from sympformer.data import Prepared, Tokenizer, load_tokenizer
 from sympformer.errors import InputError
+from sympformer.locks import Busy, Lock
 from sympformer.models import LanguageModel, ModelConfig, build_model
 from sympformer.training.checkpoint import Checkpoint, CheckpointFolder, Say, load_model_tensors
 from sympformer.training.config import TrainConfig, load_config
@@ -32,29 +34,49 @@ def is_run(folder: Path) -> bool:
     return (folder / CONFIG).is_file()
 
 
-def new_folder(config: TrainConfig) -> Path:
-    """The folder a new run will have: `out`, or the next free name under runs/. It is not made yet."""
-    if config.out is not None:
-        folder = Path(config.out)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            what = "holds a run: continue it with --resume" if is_run(folder) else "exists and is not empty: leave it"
-            raise InputError(f"{folder} {what}, or choose another --out")
-        return folder
+def check_new(config: TrainConfig) -> None:
+    """Refuse an `out` that holds something."""
+    if config.out is not None and not is_new(folder := Path(config.out)):
+        what = "holds a run: continue it with --resume" if is_run(folder) else "exists and is not empty: leave it"
+        raise InputError(f"{folder} {what}, or choose another --out")
+
+
+def create(config: TrainConfig, cfg: ModelConfig, prepared: Prepared) -> Lock:
+    """Make the folder of a new run, whole or not at all: `out`, or a free name under runs/. It is locked from the
+    beginning; the lock is on its config.
+    """
+    for folder in [Path(config.out)] if config.out is not None else _free_names(config):
+        try:
+            with staged_folder(folder, last=CONFIG) as work:
+                (work / TOKENIZER).mkdir()
+                prepared.tokenizer.save(work / TOKENIZER)
+                write_file(work / MODEL, cfg.to_json())
+                write_file(work / ENVIRONMENT, json.dumps(environment(prepared), indent=2) + "\n")
+                write_file(work / CONFIG, config.to_yaml())
+                lock = Lock(work / CONFIG)
+        except Taken:  # by a run that began at the same time
+            if config.out is not None:
+                raise
+        else:
+            lock.path = folder / CONFIG
+            return lock
+    raise InputError("there are too many folders under runs/: choose a name with --out")
+
+
+def _free_names(config: TrainConfig) -> Iterator[Path]:
     corpus = Path(config.data.folder or config.data.corpus).name
     model = config.model.get("variant", config.model.get("architecture", "model"))
-    base = re.sub(r"[^a-zA-Z0-9]+", "-", f"{model}-{corpus}").strip("-").lower()
-    names = (base if n == 1 else f"{base}-{n}" for n in range(1, 10**6))
-    return next(folder for name in names if not (folder := Path("runs") / name).exists())
+    base = Path("runs") / (re.sub(r"[^a-zA-Z0-9]+", "-", f"{model}-{corpus}").strip("-").lower()[:100] or "run")
+    names = (base if n == 1 else base.with_name(f"{base.name}-{n}") for n in range(1, 10**6))
+    return (folder for folder in names if not os.path.lexists(folder))
 
 
-def create(folder: Path, config: TrainConfig, cfg: ModelConfig, prepared: Prepared) -> None:
-    """Make the folder of a new run, whole or not at all."""
-    with staged_folder(folder) as work:
-        (work / TOKENIZER).mkdir()
-        prepared.tokenizer.save(work / TOKENIZER)
-        write_file(work / MODEL, cfg.to_json())
-        write_file(work / ENVIRONMENT, json.dumps(environment(prepared), indent=2) + "\n")
-        write_file(work / CONFIG, config.to_yaml())
+def lock_run(folder: Path) -> Lock:
+    """The lock of a run that is there: while one process trains in a folder, no other does."""
+    try:
+        return Lock(folder / CONFIG)
+    except Busy:
+        raise Busy(f"another process is training in {folder}: wait until it ends, or stop it") from None
 
 
 def environment(prepared: Prepared) -> dict[str, Any]:
