@@ -12,13 +12,14 @@ import sympformer
 ROOT = Path(sympformer.__file__).parent
 
 # storey -> storeys it may import from (its own always); files at the root other than these are named like storeys
-LEAVES = {"atomic", "config_checks", "errors", "lazy", "locks", "progress"}
+LEAVES = {"atomic", "config_checks", "errors", "lazy", "locks", "progress", "reading"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "config_checks": {"errors"},
     "lazy": set(),
     "progress": set(),
     "locks": {"errors"},
+    "reading": {"errors"},
     "atomic": {"errors", "locks"},
     "flows": LEAVES,
     "ops": LEAVES,

@@ -15,7 +15,7 @@ from sympformer.models import LanguageModel
 from sympformer.training import run as runs
 from sympformer.training.checkpoint import CheckpointFolder, Progress, model_tensors
 from sympformer.training.config import DataConfig, TrainConfig
-from sympformer.training.metrics import JSONL
+from sympformer.training.metrics import JSONL, records_sha256
 
 if TYPE_CHECKING:
     from sympformer.data import Tokenizer
@@ -93,10 +93,11 @@ def _write(out: Path, model: LanguageModel, tokenizer: "Tokenizer", record: Reco
         (work / runs.TOKENIZER).mkdir()
         tokenizer.save(work / runs.TOKENIZER)
         (work / runs.MODEL).write_text(model.cfg.to_json(), encoding="utf-8")
-        (work / runs.ENVIRONMENT).write_text(json.dumps(_environment(record), indent=2) + "\n", encoding="utf-8")
         (work / runs.CONFIG).write_text(config.to_yaml(), encoding="utf-8")
+        runs.write_environment(work, _environment(record))
         if record is not None and record.evaluation is not None:
             (work / JSONL).write_text(json.dumps(record.evaluation) + "\n", encoding="utf-8")
+        progress.sealed = runs.seal(work, records_sha256(work / JSONL, progress.step))
         CheckpointFolder(work / runs.CHECKPOINTS).save_best(progress, model_tensors(model))
 
 

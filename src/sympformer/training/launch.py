@@ -127,9 +127,11 @@ def _train(
         if fabric.is_global_zero:
             checkpoints.clean()
         checkpoint = checkpoints.newest(reporter.say)
+        runs.check_seal(folder, checkpoint)
         if checkpoint is not None:
             load_model_tensors(model, checkpoint.model, checkpoint.folder)
-        trainer = Trainer(fabric, config, model, prepared, folder, reporter, checkpoint)
+        fabric.barrier()  # what all have looked at changes now
+        trainer = Trainer(fabric, config, model, prepared, checkpoints, reporter, checkpoint)
         stopped_by = trainer.run()
         return TrainResult(
             folder,

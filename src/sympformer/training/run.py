@@ -19,14 +19,20 @@ import torch
 from sympformer import __version__
 from sympformer.atomic import Taken, is_new, staged_folder, write_file
 from sympformer.data import Prepared, Tokenizer, load_tokenizer
-from sympformer.errors import InputError
+from sympformer.data.tokenizers import SHEET, TABLE
+from sympformer.errors import DivergenceError, InputError
 from sympformer.locks import Busy, Lock
 from sympformer.models import LanguageModel, ModelConfig, build_model
+from sympformer.reading import read_bytes, read_json, sha256
 from sympformer.training.checkpoint import Checkpoint, CheckpointFolder, Say, load_model_tensors
 from sympformer.training.config import TrainConfig, load_config
+from sympformer.training.metrics import JSONL, records_sha256
 
 CONFIG, MODEL, ENVIRONMENT, LOG, SAMPLES = "config.yaml", "model.json", "environment.json", "log.txt", "samples.jsonl"
 TOKENIZER, CHECKPOINTS = "tokenizer", "checkpoints"
+SMALLEST = 1e-5  # temperature, and share of probability
+MOST_LAYERS = 10_000  # of a model whose layers share their weights
+TOKENIZER_FILES = tuple(f"{TOKENIZER}/{name}" for name in (TABLE, SHEET))
 
 
 def is_run(folder: Path) -> bool:
@@ -51,8 +57,8 @@ def create(config: TrainConfig, cfg: ModelConfig, prepared: Prepared) -> Lock:
                 (work / TOKENIZER).mkdir()
                 prepared.tokenizer.save(work / TOKENIZER)
                 write_file(work / MODEL, cfg.to_json())
-                write_file(work / ENVIRONMENT, json.dumps(environment(prepared), indent=2) + "\n")
                 write_file(work / CONFIG, config.to_yaml())
+                write_environment(work, environment(prepared))
                 lock = Lock(work / CONFIG)
         except Taken:  # by a run that began at the same time
             if config.out is not None:
@@ -79,6 +85,38 @@ def lock_run(folder: Path) -> Lock:
         raise Busy(f"another process is training in {folder}: wait until it ends, or stop it") from None
 
 
+def write_environment(folder: Path, values: dict[str, Any]) -> None:
+    """Write where a run comes from, with the checksums of what must not change any more."""
+    files = {name: sha256((folder / name).read_bytes()) for name in (CONFIG, MODEL, *TOKENIZER_FILES)}
+    write_file(folder / ENVIRONMENT, json.dumps(values | {"files": files}, indent=2) + "\n")
+
+
+def seal(folder: Path, metrics: str) -> dict[str, str]:
+    """The checksums that a checkpoint keeps: of what decides the run, and (given) of the metrics up to its step."""
+    return {ENVIRONMENT: sha256(read_bytes(folder / ENVIRONMENT)), JSONL: metrics}
+
+
+def check_seal(folder: Path, checkpoint: Checkpoint | None = None) -> None:
+    """Refuse a run whose config, model, tokenizer or metrics are not those it was made with.
+
+    A run from before there were checksums is taken as it is.
+    """
+    files = read_json(folder / ENVIRONMENT).get("files", {})
+    changed = [name for name in (CONFIG, MODEL, *TOKENIZER_FILES) if _changed(folder / name, files.get(name))]
+    if checkpoint is not None and (kept := checkpoint.progress.sealed):
+        found = seal(folder, records_sha256(folder / JSONL, checkpoint.progress.step))
+        changed += [name for name in found if found[name] != kept.get(name)]
+    if changed:
+        raise InputError(f"{folder / changed[0]} is not as the run wrote it: put it back as it was")
+
+
+def _changed(file: Path, checksum: str | None) -> bool:
+    try:
+        return checksum is not None and sha256(read_bytes(file)) != checksum
+    except OSError:
+        return True
+
+
 def environment(prepared: Prepared) -> dict[str, Any]:
     """Where and on what a run was made."""
     return {
@@ -102,8 +140,8 @@ def environment(prepared: Prepared) -> dict[str, Any]:
 def check_same_data(folder: Path, prepared: Prepared) -> None:
     """A run is continued on the very tokens it began with."""
     try:
-        recorded = json.loads((folder / ENVIRONMENT).read_text())["data"].get("sha256")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        recorded = read_json(folder / ENVIRONMENT)["data"].get("sha256")
+    except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder / ENVIRONMENT} does not read: the run cannot be continued") from error
     if recorded is None:
         raise InputError(
@@ -139,14 +177,26 @@ def load_run(folder: str | Path, which: str = "best", say: Say = lambda text: No
     if not is_run(folder):
         what = "holds no run" if folder.is_dir() else "does not exist"
         raise InputError(f"{folder} {what}: make one with 'sympformer train --out {folder}'")
-    config, cfg = load_config(folder / CONFIG), ModelConfig.load(folder / MODEL)
+    check_seal(folder)
+    config, cfg = load_config(folder / CONFIG), ModelConfig.from_dict(read_json(folder / MODEL))
     kinds = ("best", "step") if which == "best" else ("step", "best")
     checkpoint = CheckpointFolder(folder / CHECKPOINTS).newest(say, kinds)
     if checkpoint is None:
         raise InputError(f"{folder} has no usable checkpoint: continue the run with 'sympformer train --resume true'")
+    check_seal(folder, checkpoint)
+    check_fits(cfg, checkpoint)
     model = build_model(cfg, seed=0)
     load_model_tensors(model, checkpoint.model, checkpoint.folder)
     return TrainedRun(folder, config, model.eval(), checkpoint)
+
+
+def check_fits(cfg: ModelConfig, checkpoint: Checkpoint) -> None:
+    """Refuse a model that its weights cannot be of, before it is built: what a file says may be any size."""
+    layers = len(checkpoint.model) if not cfg.share_layers else MOST_LAYERS
+    numbers = sum(tensor.numel() for tensor in checkpoint.model.values())
+    width = cfg.d_model * max(cfg.d_model, cfg.vocab_size, cfg.block_size)
+    if cfg.n_layer > layers or width > numbers or cfg.mlp_ratio * cfg.d_model**2 > numbers:
+        raise InputError(f"the weights in {checkpoint.folder} belong to another model than the config beside them")
 
 
 def sample_text(
@@ -160,11 +210,27 @@ def sample_text(
     seed: int | None = 0,
 ) -> str:
     """Continue a prompt until the end of the text, or for so many tokens, or as long as the model can see."""
+    _check_drawing(temperature, top_p, seed)
     ids = tokenizer.encode(prompt) or [tokenizer.end_of_text]
     room = model.cfg.block_size - len(ids) + 1
     if room < 1 and model.cfg.overflow == "error":
         raise InputError(f"the prompt has {len(ids)} tokens and the model sees {model.cfg.block_size}; shorten it")
     new = max_new_tokens if model.cfg.overflow == "slide" else min(max_new_tokens, room)
-    out = model.generate([ids], new, temperature, top_k, top_p, seed, stop_tokens=(tokenizer.end_of_text,))
+    try:
+        out = model.generate([ids], new, temperature, top_k, top_p, seed, stop_tokens=(tokenizer.end_of_text,))
+    except RuntimeError as error:
+        if "probability tensor" not in str(error):
+            raise
+        raise DivergenceError("the model's logits are not finite: its weights are of no use") from error
     drawn = [i for i in out[0].tolist() if i < tokenizer.end_of_text]  # the end and padding ids have no text
     return tokenizer.decode(drawn)
+
+
+def _check_drawing(temperature: float, top_p: float | None, seed: int | None) -> None:
+    """Refuse what single precision cannot tell from zero, and what no generator takes."""
+    if temperature != 0 and not SMALLEST <= temperature <= 1 / SMALLEST:
+        raise InputError(f"temperature must be 0 or lie between {SMALLEST:g} and {1 / SMALLEST:g}, got {temperature}")
+    if top_p is not None and not SMALLEST <= top_p <= 1:
+        raise InputError(f"top_p must lie between {SMALLEST:g} and 1, got {top_p}")
+    if seed is not None and not 0 <= seed < 2**63:
+        raise InputError(f"seed must lie between 0 and 2^63 - 1, got {seed}")
