@@ -12,12 +12,14 @@ import sympformer
 ROOT = Path(sympformer.__file__).parent
 
 # storey -> storeys it may import from (its own always); files at the root other than these are named like storeys
-LEAVES = {"atomic", "config_checks", "errors", "lazy", "locks", "progress", "reading"}
+LEAVES = {"atomic", "config_checks", "errors", "lazy", "locks", "progress", "provenance", "reading", "tables"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "config_checks": {"errors"},
     "lazy": set(),
     "progress": set(),
+    "provenance": set(),
+    "tables": set(),
     "locks": {"errors"},
     "reading": {"errors"},
     "atomic": {"errors", "locks"},
@@ -26,12 +28,14 @@ ALLOWED: dict[str, set[str]] = {
     "models": LEAVES | {"flows", "ops"},
     "data": LEAVES,
     "training": LEAVES | {"flows", "ops", "models", "data"},
-    "experiments": LEAVES | {"flows", "ops", "models", "data", "training", "hf"},
-    "testing": {"experiments"},
+    "loading": LEAVES | {"models", "training", "hf"},
+    "audit": LEAVES | {"models", "loading"},
+    "studies": LEAVES | {"flows", "ops", "models", "data", "training", "loading", "audit"},
+    "testing": {"audit"},
     "hf": LEAVES | {"flows", "ops", "models"},
-    "exchange": LEAVES | {"flows", "ops", "models", "data", "training", "experiments", "hf"},
+    "exchange": LEAVES | {"flows", "ops", "models", "data", "training", "audit", "hf"},
     "cli": LEAVES,
-    "__init__": {"lazy"},
+    "__init__": {"lazy", "flows", "models"},  # the last two for type checkers only: see test_import_stays_light
     "__main__": {"cli"},
 }
 # what a storey may use from outside the standard library
@@ -43,7 +47,7 @@ def storey(path: Path) -> str:
 
 
 def imported(path: Path) -> set[str]:
-    """Every module that a file imports, at any depth of its code."""
+    """Every module, or name in one, that a file imports, at any depth of its code."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -51,10 +55,7 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path.name}: write imports in full"
             assert node.module is not None
-            if node.module == "sympformer":
-                names |= {f"sympformer.{alias.name}" for alias in node.names}
-            else:
-                names.add(node.module)
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return names
 
 
@@ -80,6 +81,70 @@ def test_arrows_point_down(path: Path) -> None:
             assert top in OUTSIDE[here] | sys.stdlib_module_names, f"{here} must not import {module}"
 
 
+def module_of(path: Path) -> tuple[str, ...]:
+    """A file as the parts of its name, ("data", "corpora", "files"); a package's own file as "__init__"."""
+    return path.relative_to(ROOT).with_suffix("").parts
+
+
+def place_of(module: str) -> tuple[str, ...]:
+    """Where an imported module of ours lies, in the same form; names inside a module are left off."""
+    parts = tuple(module.split(".")[1:])
+    while parts and not (ROOT.joinpath(*parts).is_dir() or ROOT.joinpath(*parts).with_suffix(".py").is_file()):
+        parts = parts[:-1]
+    return (*parts, "__init__") if ROOT.joinpath(*parts).is_dir() else parts
+
+
+def arrows() -> dict[tuple[str, ...], set[tuple[str, ...]]]:
+    """For every import the two neighbours that it joins: rooms side by side in one package, importer -> imported.
+
+    Two files of one package are one room and may know each other.
+    """
+    graph: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for path in FILES:
+        here = module_of(path)
+        for module in imported(path):
+            if module.split(".")[0] == "sympformer" and module != "sympformer.__version__":
+                there = place_of(module)
+                depth = next((i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), None)
+                if depth is None:
+                    continue
+                pair = here[: depth + 1], there[: depth + 1]
+                if any(ROOT.joinpath(*room).is_dir() for room in pair):
+                    graph.setdefault(pair[0], set()).add(pair[1])
+    return graph
+
+
+def cycle_in(graph: dict[tuple[str, ...], set[tuple[str, ...]]]) -> list[tuple[str, ...]] | None:
+    """A way along the arrows that comes back to its start; None where there is none."""
+    done: set[tuple[str, ...]] = set()
+
+    def walk(node: tuple[str, ...], way: list[tuple[str, ...]]) -> list[tuple[str, ...]] | None:
+        if node in way:
+            return [*way[way.index(node) :], node]
+        if node in done:
+            return None
+        found = next(filter(None, (walk(after, [*way, node]) for after in sorted(graph.get(node, ())))), None)
+        done.add(node)
+        return found
+
+    return next(filter(None, (walk(node, []) for node in sorted(graph))), None)
+
+
+def test_no_cycles_at_any_depth() -> None:
+    """Between sub-packages, and between them and the files beside them, in every package of the tree."""
+    found = cycle_in(arrows())
+    assert found is None, " -> ".join("/".join(room) for room in found)
+
+
+def test_a_cycle_would_be_found() -> None:
+    graph = arrows()
+    graph[("studies", "report")].add(("studies", "compare"))  # the arrow back from compare to report stands
+    found = cycle_in(graph)
+    assert found is not None
+    assert set(found) == {("studies", "report"), ("studies", "compare")}
+    assert cycle_in({("a",): {("b",)}, ("b",): {("c",)}, ("d",): {("c",)}}) is None
+
+
 def test_import_stays_light() -> None:
     code = "import sys, sympformer; print([m for m in ('torch', 'numpy', 'matplotlib', 'rich') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -90,4 +155,4 @@ def test_lazy_names() -> None:
     assert sympformer.flows.__name__ == "sympformer.flows"
     assert "flows" in dir(sympformer)
     with pytest.raises(AttributeError, match="no attribute 'flow'"):
-        sympformer.flow  # noqa: B018
+        sympformer.flow  # type: ignore[attr-defined]  # noqa: B018

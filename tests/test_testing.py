@@ -8,7 +8,7 @@ import torch
 
 import sympformer as sf
 from sympformer.testing import assert_causal
-from tests.experiments.audit import toys
+from tests.audit import toys
 
 
 def test_a_causal_model_passes() -> None:

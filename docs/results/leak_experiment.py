@@ -17,8 +17,8 @@ import json
 import torch
 from torch import Tensor
 
+from sympformer.audit import audit_model
 from sympformer.data import BlockSampler, validation_blocks
-from sympformer.experiments.audit import audit_model
 from sympformer.models import LanguageModel, build_model
 from sympformer.models.attention import LOG_Z_BOUND, RHO_BOUND, SoftmaxField, SoftmaxOracle
 from sympformer.models.cache import LayerCache, Visible

@@ -3,6 +3,8 @@
 Names are loaded when first used, so that `import sympformer` and the command line's help stay light.
 """
 
+from typing import TYPE_CHECKING
+
 from sympformer.lazy import lazy_names
 
 __version__ = "0.1.0"
@@ -17,4 +19,11 @@ _LAZY: dict[str, str] = {
 }
 
 __all__ = ["__version__", *sorted(_LAZY)]
-__getattr__, __dir__ = lazy_names(__name__, _LAZY)
+if TYPE_CHECKING:  # type checkers see what the names are
+    from sympformer import flows as flows
+    from sympformer.models import VARIANTS as VARIANTS
+    from sympformer.models import ModelConfig as ModelConfig
+    from sympformer.models import build_model as build_model
+    from sympformer.models import variant as variant
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _LAZY)

@@ -20,17 +20,17 @@ from sympformer.errors import InputError, SympformerError, unknown_name
 
 # subcommand -> (module:function or module:table of functions, one line of help)
 COMMANDS: dict[str, tuple[str, str]] = {
-    "audit": ("sympformer.experiments.audit.command:audit", "test any language model for leaks of future tokens"),
-    "bench": ("sympformer.experiments.bench:bench", "measure what layers, memory and generation cost, as ratios"),
-    "compare": ("sympformer.experiments.compare.command:compare", "train and compare several models under one budget"),
+    "audit": ("sympformer.audit.command:audit", "test any language model for leaks of future tokens"),
+    "bench": ("sympformer.studies.bench.command:bench", "measure what layers, memory and generation cost, as ratios"),
+    "compare": ("sympformer.studies.compare.commands:compare", "train and compare several models under one budget"),
     "data": ("sympformer.data.commands:COMMANDS", "turn text into token files (prepare), show them (info)"),
-    "describe": ("sympformer.experiments.describe:describe", "show a variant's parameters, oracle calls and scalars"),
-    "eval": ("sympformer.experiments.evaluate:evaluate", "score a trained model on text and on probes"),
+    "describe": ("sympformer.studies.describe:describe", "show a variant's parameters, oracle calls and scalars"),
+    "eval": ("sympformer.studies.scoring.evaluate:evaluate", "score a trained model on text and on probes"),
     "export": ("sympformer.exchange.commands:export", "make a Hugging Face folder of a trained run, push it to a hub"),
-    "flow": ("sympformer.experiments.flow:flow", "run particle flows and draw tokens, energies and oracle calls"),
+    "flow": ("sympformer.studies.flow.command:flow", "run particle flows and draw tokens, energies and oracle calls"),
     "import": ("sympformer.exchange.commands:import_", "make a run folder of an exported one"),
     "report": (
-        "sympformer.experiments.report.command:report",
+        "sympformer.studies.compare.commands:report",
         "write a comparison, or runs side by side, as one HTML page",
     ),
     "sample": ("sympformer.training.commands:sample", "continue a text with a trained model"),

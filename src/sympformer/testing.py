@@ -10,13 +10,13 @@ from typing import Any
 
 from torch import nn
 
-from sympformer.experiments.audit import audit_model
+from sympformer.audit import audit_model
 
 
 def assert_causal(model: nn.Module, **options: Any) -> None:
     """Raise an AssertionError that names check, position and deviation, unless the model passes the audit.
 
-    options: those of `sympformer.experiments.audit.audit_model`, such as vocab_size, length, seed.
+    options: those of `sympformer.audit.audit_model`, such as vocab_size, length, seed.
     """
     report = audit_model(model, **options)
     if not report.passed:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sympformer.data.corpora import Corpus, Reading, Shares, formats, open_corpus
-from sympformer.data.corpora.splits import assign
+from sympformer.data.corpora.source import assign
 from sympformer.errors import InputError
 
 TEXTS = ["One fish.\nTwo fish.", "Grüße, 世界 🙂", 'She said, "no", twice.', "The end"]

@@ -56,7 +56,7 @@ def test_batches_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_progress_shows_megabytes_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sympformer.data.meter.PATIENCE", 0.0)
+    monkeypatch.setattr("sympformer.progress.PATIENCE", 0.0)
     prepare("storybook:30", "byte", tmp_path / "quiet")
     assert capsys.readouterr().err == ""
     monkeypatch.setenv("FORCE_COLOR", "1")  # let rich take the captured stderr for a terminal

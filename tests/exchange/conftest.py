@@ -11,9 +11,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import sympformer as sf
-from sympformer import data
+from sympformer import audit, data
 from sympformer.data import Prepared
-from sympformer.experiments import audit
 from sympformer.models import perturb_
 from sympformer.training import TrainConfig, run_training
 from sympformer.training import run as runs

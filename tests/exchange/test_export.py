@@ -12,15 +12,16 @@ from huggingface_hub import ModelCard
 from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-from sympformer import cli
+from sympformer import audit, cli
 from sympformer.errors import InputError
 from sympformer.exchange import export_run, import_run
-from sympformer.exchange.card import Subject, card
+from sympformer.exchange.card import CardFacts, card
 from sympformer.exchange.record import RECORD, read_record
-from sympformer.experiments import audit
 from sympformer.models import VARIANTS, LanguageModel
+from sympformer.provenance import codes_in, this_code
 from sympformer.training import load_run
 from sympformer.training.checkpoint import CheckpointFolder, Progress
+from sympformer.training.run import run_codes
 from tests.exchange.conftest import RunMaker, load
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
@@ -67,6 +68,7 @@ def test_every_variant_there_and_back(variant: str, make_run: RunMaker, tmp_path
     greedy = [theirs.generate(ids[:, :5], do_sample=False, use_cache=c, max_length=20) for c in (True, False)]
     assert torch.equal(greedy[0], greedy[1])
     expected = own.generate(ids[:, :5], 15, temperature=0, stop_tokens=(theirs.config.eos_token_id,))
+    assert isinstance(expected, torch.Tensor)
     assert torch.equal(greedy[0], expected)
     import_run(out, back)
     assert_same_run(run, back)
@@ -108,6 +110,10 @@ def test_a_trained_run_there_and_back_twice(trained: Path, exported: Path, tmp_p
     assert first is not None
     assert second is not None
     assert (first.evaluation, first.config, first.files) == (second.evaluation, second.config, second.files)
+    # the code that trained, and the one that exported, go with the folder and come back
+    assert first.environment["exported_by"] == this_code().to_dict()
+    assert run_codes(tmp_path / "one") == run_codes(trained) == codes_in(first.environment) == [this_code()]
+    assert f"| code | {this_code().label} |" in (exported / "README.md").read_text()
 
 
 def test_what_the_folder_holds(trained: Path, exported: Path) -> None:
@@ -162,7 +168,7 @@ def test_odd_names_stay_valid_yaml_and_markdown(exported: Path) -> None:
     assert record is not None
     odd = "my: 'text' | #1\n- x"
     record.environment["data"]["corpus"] = odd
-    text = card(Subject("a: b", AutoConfig.from_pretrained(exported).to_model_config(), 5, record))
+    text = card(CardFacts("a: b", AutoConfig.from_pretrained(exported).to_model_config(), 5, record))
     head = yaml.safe_load(text.split("---\n")[1])
     assert head["model-index"][0]["results"][0]["dataset"]["name"] == odd
     assert "| text | my: 'text' \\| #1 - x |" in text
@@ -173,7 +179,7 @@ def test_datasets_of_the_hub_are_linked(corpus: str, dataset: str, exported: Pat
     record = read_record(exported)
     assert record is not None
     record.environment["data"]["corpus"] = corpus
-    text = card(Subject("x", AutoConfig.from_pretrained(exported).to_model_config(), 5, record))
+    text = card(CardFacts("x", AutoConfig.from_pretrained(exported).to_model_config(), 5, record))
     assert yaml.safe_load(text.split("---\n")[1])["datasets"] == [dataset]
 
 

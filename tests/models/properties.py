@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from sympformer.experiments.audit import checks
-from sympformer.experiments.audit.caching import chunked_logits
-from sympformer.experiments.targets import Logits, logits_of
+from sympformer.audit import checks
+from sympformer.audit.caching import chunked_logits
+from sympformer.loading import Logits, logits_of
 from sympformer.models import LanguageModel
 from tests.models.cases import tokens
 

@@ -177,7 +177,7 @@ def test_a_config_of_any_size_allocates_nothing(finished: Path, tmp_path: Path) 
     shutil.copytree(finished, tmp_path / "run")
     (tmp_path / "run" / "environment.json").write_text('{"data": {"corpus": "x"}}')
     for checkpoint in (tmp_path / "run" / "checkpoints").iterdir():  # a run from before there were checksums
-        state = json.loads((checkpoint / "state.json").read_text()) | {"sealed": {}}
+        state = json.loads((checkpoint / "state.json").read_text()) | {"metrics": None}
         (checkpoint / "state.json").write_text(json.dumps(state))
         content = (checkpoint / "state.json").read_bytes()
         from sympformer.reading import sha256

@@ -9,7 +9,7 @@ from sympformer.models import VARIANTS, build_model
 from sympformer.training import load_config
 from sympformer.training import run as runs
 from sympformer.training.choices import choose_model, open_data
-from sympformer.training.engine import make_fabric, part
+from sympformer.training.engine import leave_together, make_fabric
 from sympformer.training.launch import _train
 
 if __name__ == "__main__":
@@ -24,4 +24,4 @@ if __name__ == "__main__":
             runs.create(own, cfg, prepared).release()
         fabric.barrier()
         _train(fabric, own, build_model(cfg, seed=own.seed), prepared, Path(str(own.out)), bar=False)
-    part(fabric)
+    leave_together(fabric)

@@ -10,6 +10,8 @@
 Names are loaded when first used, so that importing this package stays light.
 """
 
+from typing import TYPE_CHECKING
+
 from sympformer.lazy import lazy_names
 
 # public name -> module that defines it
@@ -32,4 +34,21 @@ _LAZY: dict[str, str] = {
 }
 
 __all__ = sorted(_LAZY)
-__getattr__, __dir__ = lazy_names(__name__, _LAZY)
+if TYPE_CHECKING:  # type checkers see what the names are
+    from sympformer.data.corpora import Corpus as Corpus
+    from sympformer.data.corpora import Document as Document
+    from sympformer.data.corpora import open_corpus as open_corpus
+    from sympformer.data.preparation import prepare as prepare
+    from sympformer.data.prepared import Prepared as Prepared
+    from sympformer.data.prepared import load_prepared as load_prepared
+    from sympformer.data.sampler import BlockSampler as BlockSampler
+    from sympformer.data.sampler import EvaluationBlocks as EvaluationBlocks
+    from sympformer.data.sampler import validation_blocks as validation_blocks
+    from sympformer.data.storybook import cloze as cloze
+    from sympformer.data.storybook import stories as stories
+    from sympformer.data.storybook import story as story
+    from sympformer.data.tokenizers import Tokenizer as Tokenizer
+    from sympformer.data.tokenizers import load_tokenizer as load_tokenizer
+    from sympformer.data.tokenizers import make_tokenizer as make_tokenizer
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _LAZY)

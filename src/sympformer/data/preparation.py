@@ -10,10 +10,10 @@ import numpy as np
 
 from sympformer.atomic import is_new, one_at_a_time, staged_folder
 from sympformer.data.corpora import Corpus, Reading, Shares, open_corpus
-from sympformer.data.meter import Meter
 from sympformer.data.prepared import DTYPES, SHEET, Prepared, Sheet, Split, load_prepared, read_sheet
 from sympformer.data.tokenizers import Tokenizer, check_name, load_tokenizer, make_tokenizer
 from sympformer.errors import InputError
+from sympformer.progress import Meter
 
 BATCH = 500_000  # characters encoded at a time
 

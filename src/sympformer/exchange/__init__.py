@@ -6,6 +6,8 @@ exchange.export_run("runs/mine", "exports/mine")        # weights, config, token
 exchange.import_run("exports/mine", "runs/again")       # a run folder: eval and sample work on it
 """
 
+from typing import TYPE_CHECKING
+
 from sympformer.lazy import lazy_names
 
 # public name -> module that defines it
@@ -18,4 +20,11 @@ _LAZY: dict[str, str] = {
 }
 
 __all__ = sorted(_LAZY)
-__getattr__, __dir__ = lazy_names(__name__, _LAZY)
+if TYPE_CHECKING:  # type checkers see what the names are
+    from sympformer.exchange import bundle as bundle
+    from sympformer.exchange.exporting import export_run as export_run
+    from sympformer.exchange.importing import import_run as import_run
+    from sympformer.exchange.push import push_folder as push_folder
+    from sympformer.exchange.tokenizers import fast_tokenizer as fast_tokenizer
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _LAZY)

@@ -4,17 +4,19 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from sympformer.audit import AuditReport
 from sympformer.data.corpora.hub import HUB
 from sympformer.exchange.record import Record
-from sympformer.experiments.audit import AuditReport
 from sympformer.models import ModelConfig
+from sympformer.provenance import codes_in
+from sympformer.tables import Head, markdown_table
 from sympformer.training.config import DEFAULT_VARIANT
 
 CARD = "README.md"
 
 
 @dataclass(frozen=True)
-class Subject:
+class CardFacts:
     """What a card is about."""
 
     title: str  # OWNER/NAME on a hub, or the folder's name
@@ -23,27 +25,27 @@ class Subject:
     record: Record
 
 
-def card(subject: Subject) -> str:
+def card(facts: CardFacts) -> str:
     """The whole README.md."""
     import yaml
 
-    head = yaml.safe_dump(front_matter(subject), sort_keys=False, allow_unicode=True)
-    parts = [_opening(subject), _loading(subject), _model(subject), _training(subject), _results(subject.record)]
-    return f"---\n{head}---\n\n" + "\n\n".join([*parts, _audit(subject.record), _limits(subject)]) + "\n"
+    head = yaml.safe_dump(front_matter(facts), sort_keys=False, allow_unicode=True)
+    parts = [_opening(facts), _loading(facts), _model(facts), _training(facts), _results(facts.record)]
+    return f"---\n{head}---\n\n" + "\n\n".join([*parts, _audit(facts.record), _limits(facts)]) + "\n"
 
 
-def front_matter(subject: Subject) -> dict[str, Any]:
+def front_matter(facts: CardFacts) -> dict[str, Any]:
     """The card's metadata."""
-    record = subject.record
+    record = facts.record
     head: dict[str, Any] = {
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
-        "tags": ["sympformer", model_name(record, subject.cfg)],
+        "tags": ["sympformer", model_name(record, facts.cfg)],
     }
     if (dataset := hub_dataset(corpus_of(record))) is not None:
         head["datasets"] = [dataset]
     if record.evaluation is not None and math.isfinite(record.evaluation["validation_loss"]):
-        head["model-index"] = [{"name": subject.title, "results": [_index(record)]}]
+        head["model-index"] = [{"name": facts.title, "results": [_index(record)]}]
     return head
 
 
@@ -81,28 +83,28 @@ def model_name(record: Record, cfg: ModelConfig) -> str:
     return "-".join(part.replace("_", "-") for part in parts if part)
 
 
-def _opening(subject: Subject) -> str:
-    cfg = subject.cfg
+def _opening(facts: CardFacts) -> str:
+    cfg = facts.cfg
     kinds = {
         "sympformer": "every layer is one time step of a damped Hamiltonian flow of the tokens",
         "yuriiformer": "every layer is a step of Nesterov's method in Euclidean space",
         "gpt": "a classical transformer block, the baseline of the comparison",
     }
     return (
-        f"# {subject.title}\n\nA language model of {subject.parameters:,} parameters with {cfg.attention} attention "
-        f"({model_name(subject.record, cfg)}): {kinds[cfg.architecture]}. "
-        f"Made with sympformer {subject.record.sympformer}."
+        f"# {facts.title}\n\nA language model of {facts.parameters:,} parameters with {cfg.attention} attention "
+        f"({model_name(facts.record, cfg)}): {kinds[cfg.architecture]}. "
+        f"Made with sympformer {facts.record.sympformer}."
     )
 
 
-def _loading(subject: Subject) -> str:
-    new = max(1, min(50, subject.cfg.block_size // 2))  # prompt and new tokens must fit into the context
+def _loading(facts: CardFacts) -> str:
+    new = max(1, min(50, facts.cfg.block_size // 2))  # prompt and new tokens must fit into the context
     return f"""## How to load it
 
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-name = {subject.title!r}  # or the path of this folder
+name = {facts.title!r}  # or the path of this folder
 tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=True)
 model = AutoModelForCausalLM.from_pretrained(name, trust_remote_code=True)
 ids = tokenizer("One day", return_tensors="pt")
@@ -114,8 +116,8 @@ transformers reads the model's config to load it). With sympformer installed, wr
 leave `trust_remote_code` out. `sympformer import FOLDER RUN` makes a run folder of it again."""
 
 
-def _model(subject: Subject) -> str:
-    cfg, record = subject.cfg, subject.record
+def _model(facts: CardFacts) -> str:
+    cfg, record = facts.cfg, facts.record
     options = record.config["model"]
     preset = "" if "architecture" in options else f", preset {options.get('preset', 'tuned')}"
     rows = {
@@ -123,29 +125,30 @@ def _model(subject: Subject) -> str:
         "layers, heads, width": f"{cfg.n_layer}, {cfg.n_head}, {cfg.d_model}",
         "context": f"{cfg.block_size} tokens",
         "tokenizer": f"{record.tokenizer['name']}, {record.tokenizer['vocab_size']:,} tokens",
-        "parameters": f"{subject.parameters:,}",
+        "parameters": f"{facts.parameters:,}",
     }
     return "## Model\n\n" + _table(rows)
 
 
-def _training(subject: Subject) -> str:
-    config, progress = subject.record.config, subject.record.progress
-    per_step = config["batch_size"] * config["accumulate"] * subject.cfg.block_size
+def _training(facts: CardFacts) -> str:
+    config, progress = facts.record.config, facts.record.progress
+    per_step = config["batch_size"] * config["accumulate"] * facts.cfg.block_size
     rows = {
-        "text": corpus_of(subject.record),
-        "steps": f"{progress['step']:,} of {_total_steps(subject):,}",
+        "text": corpus_of(facts.record),
+        "steps": f"{progress['step']:,} of {_total_steps(facts):,}",
         "tokens": f"{progress['step'] * per_step:,}, {per_step:,} a step",
         "optimizer": f"{config['optimizer']}, peak rate {config['lr']:g}, weight decay {config['weight_decay']:g}",
         "precision": config["precision"],
         "seed": str(config["seed"]),
+        "code": ", then ".join(code.label for code in codes_in(facts.record.environment)),
     }
-    if (seconds := (subject.record.evaluation or {}).get("seconds")) is not None:
+    if (seconds := (facts.record.evaluation or {}).get("seconds")) is not None:
         rows["training time"] = f"{seconds:,.0f} s"
     return "## Data and budget\n\n" + _table(rows)
 
 
-def _total_steps(subject: Subject) -> int:
-    return subject.record.train_config().total_steps(subject.cfg.block_size)
+def _total_steps(facts: CardFacts) -> int:
+    return facts.record.train_config().total_steps(facts.cfg.block_size)
 
 
 def _results(record: Record) -> str:
@@ -170,17 +173,12 @@ def _audit(record: Record) -> str:
     )
 
 
-def _limits(subject: Subject) -> str:
+def _limits(facts: CardFacts) -> str:
     return (
-        f"## Limits\n\nIt sees at most {subject.cfg.block_size} tokens, knows only the text it was trained on, and has "
+        f"## Limits\n\nIt sees at most {facts.cfg.block_size} tokens, knows only the text it was trained on, and has "
         "had no tuning for safety or instructions. Bundled source: MIT licence."
     )
 
 
 def _table(rows: dict[str, str]) -> str:
-    lines = [f"| {name} | {_cell(value)} |" for name, value in rows.items()]
-    return "\n".join(["| | |", "|---|---|", *lines])
-
-
-def _cell(value: str) -> str:
-    return " ".join(value.split()).replace("|", "\\|")
+    return markdown_table([Head("", left=True)] * 2, rows.items()).rstrip()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sympformer.atomic import is_new, staged_folder
 from sympformer.errors import InputError
 from sympformer.exchange.bundle import bundle
-from sympformer.exchange.card import CARD, Subject, card
+from sympformer.exchange.card import CARD, CardFacts, card
 from sympformer.exchange.record import RECORD, Record, record_of
 from sympformer.exchange.tokenizers import save_fast_tokenizer
 from sympformer.training.run import TrainedRun, load_run
@@ -34,7 +34,7 @@ def export_run(
 
     which: the "best" weights by validation loss, or the "last". name: OWNER/NAME on a hub, for the card.
     """
-    from sympformer.experiments.audit import audit_model
+    from sympformer.audit import audit_model
 
     out = Path(out)
     check_new(out)
@@ -49,8 +49,8 @@ def export_run(
         for file, source in bundle().items():
             (work / file).write_text(source, encoding="utf-8")
         parameters = sum(parameter.numel() for parameter in trained.model.parameters())
-        subject = Subject(name or out.name, trained.model.cfg, parameters, record)
-        (work / CARD).write_text(card(subject), encoding="utf-8")
+        facts = CardFacts(name or out.name, trained.model.cfg, parameters, record)
+        (work / CARD).write_text(card(facts), encoding="utf-8")
         record = record.with_files(work, [CONFIG, WEIGHTS, TOKENIZER])
         (work / RECORD).write_text(record.to_json(), encoding="utf-8")
     return record

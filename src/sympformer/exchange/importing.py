@@ -5,13 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sympformer import __version__
 from sympformer.atomic import staged_folder
 from sympformer.errors import InputError
 from sympformer.exchange.exporting import CONFIG, WEIGHTS, check_new
 from sympformer.exchange.record import Record, read_record
 from sympformer.exchange.tokenizers import read_tokenizer
 from sympformer.models import LanguageModel
+from sympformer.provenance import this_code
 from sympformer.training import run as runs
 from sympformer.training.checkpoint import CheckpointFolder, Progress, model_tensors
 from sympformer.training.config import DataConfig, TrainConfig
@@ -97,7 +97,7 @@ def _write(out: Path, model: LanguageModel, tokenizer: "Tokenizer", record: Reco
         runs.write_environment(work, _environment(record))
         if record is not None and record.evaluation is not None:
             (work / JSONL).write_text(json.dumps(record.evaluation) + "\n", encoding="utf-8")
-        progress.sealed = runs.seal(work, records_sha256(work / JSONL, progress.step))
+        progress.metrics = records_sha256(work / JSONL, progress.step)
         CheckpointFolder(work / runs.CHECKPOINTS).save_best(progress, model_tensors(model))
 
 
@@ -110,7 +110,7 @@ def _environment(record: Record | None) -> dict[str, Any]:
     return {
         **known,
         "data": {name: value for name, value in data.items() if name != "sha256"},
-        "imported": {"sympformer": __version__, "data_sha256": data.get("sha256")},
+        "imported": {**this_code().to_dict(), "data_sha256": data.get("sha256")},
     }
 
 

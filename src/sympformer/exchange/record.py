@@ -9,14 +9,15 @@ from typing import Any
 
 from sympformer import __version__
 from sympformer.errors import InputError
+from sympformer.provenance import CONTINUED, this_code
 from sympformer.training.checkpoint import Progress
 from sympformer.training.config import TrainConfig
 from sympformer.training.metrics import read_metrics
-from sympformer.training.run import ENVIRONMENT, TrainedRun
+from sympformer.training.run import TrainedRun, read_environment
 
 RECORD, FORMAT = "sympformer_run.json", 1
 # of a run's environment: what the result depends on, not whose machine it was
-KEPT = ("sympformer", "python", "torch", "processes")
+KEPT = ("sympformer", "source", "commit", CONTINUED, "python", "torch", "processes")
 EVALUATION = (
     "step", "tokens", "epoch", "validation_loss", "perplexity", "bits_per_byte", "best_validation_loss", "seconds",
 )  # fmt: skip
@@ -73,13 +74,10 @@ def record_of(run: TrainedRun, which: str, audit: dict[str, Any]) -> Record:
 
 
 def _environment(folder: Path) -> dict[str, Any]:
-    try:
-        whole = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
-        data = whole.get("data", {})
-        kept = {name: whole[name] for name in KEPT if name in whole}
-        return kept | {"data": {name: data[name] for name in ("corpus", "sha256") if name in data}}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise InputError(f"{folder / ENVIRONMENT} does not read: the run folder is damaged") from error
+    whole = read_environment(folder)
+    kept = {name: whole[name] for name in KEPT if name in whole}
+    data = {name: whole["data"][name] for name in ("corpus", "sha256") if name in whole["data"]}
+    return kept | {"data": data, "exported_by": this_code().to_dict()}
 
 
 def _evaluation(folder: Path, step: int) -> dict[str, Any] | None:

@@ -6,8 +6,7 @@ from typing import Any
 
 from sympformer.data import Tokenizer
 from sympformer.data.tokenizers import END_OF_TEXT, TABLE
-from sympformer.data.tokenizers.byte import ByteTokenizer
-from sympformer.data.tokenizers.pairs import PairTokenizer
+from sympformer.data.tokenizers.kinds import ByteTokenizer, PairTokenizer
 from sympformer.data.tokenizers.vocabulary import Vocabulary
 from sympformer.errors import InputError
 

@@ -144,11 +144,15 @@ def bounded_sum(bound: nn.Module, a: Scalar, u: Tensor, b: Scalar, v: Tensor) ->
 
 
 @torch.no_grad()
-def perturb_(model: nn.Module, std: float = 0.2, seed: int = 0) -> nn.Module:
-    """Add N(0, std^2) to every matrix and table, so that attention and momentum matter. For tests and audits."""
+def perturb_(model: nn.Module, std: float = 0.2, seed: int = 0, by_width: bool = False) -> nn.Module:
+    """Add N(0, std^2) to every matrix and table, so that attention and momentum matter. For tests and audits.
+
+    by_width: std is that of a whole row's sum, not of an entry, so that a wide model does not saturate.
+    """
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
-        if parameter.ndim >= 2:
+        if parameter.ndim >= 2 and parameter.is_floating_point() and parameter.numel() > 0:
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-            parameter.add_((std * noise).to(parameter))
+            scale = std / math.sqrt(parameter[0].numel()) if by_width else std
+            parameter.add_((scale * noise).to(parameter))
     return model

@@ -10,6 +10,8 @@
 Names are loaded when first used, so that importing this package stays light.
 """
 
+from typing import TYPE_CHECKING
+
 from sympformer.lazy import lazy_names
 
 # public name -> module that defines it
@@ -28,4 +30,17 @@ _LAZY: dict[str, str] = {
 }
 
 __all__ = sorted(_LAZY)
-__getattr__, __dir__ = lazy_names(__name__, _LAZY)
+if TYPE_CHECKING:  # type checkers see what the names are
+    from sympformer.training.config import DataConfig as DataConfig
+    from sympformer.training.config import TrainConfig as TrainConfig
+    from sympformer.training.config import load_config as load_config
+    from sympformer.training.evaluate import Evaluation as Evaluation
+    from sympformer.training.evaluate import evaluate_model as evaluate_model
+    from sympformer.training.launch import TrainResult as TrainResult
+    from sympformer.training.launch import run_training as run_training
+    from sympformer.training.optimizer import learning_rate as learning_rate
+    from sympformer.training.optimizer import make_optimizers as make_optimizers
+    from sympformer.training.run import TrainedRun as TrainedRun
+    from sympformer.training.run import load_run as load_run
+else:
+    __getattr__, __dir__ = lazy_names(__name__, _LAZY)

@@ -40,7 +40,7 @@ class Progress:
     best_step: int | None = None
     pending: list[list[float]] = field(default_factory=list)  # loss and norms of the steps since the last log line
     scaler: dict[str, Any] = field(default_factory=dict)  # float16 only
-    sealed: dict[str, str] = field(default_factory=dict)  # sha256 of the run's other files at this step
+    metrics: str | None = None  # sha256 of the metrics up to this step
 
 
 @dataclass(frozen=True)

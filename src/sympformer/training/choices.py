@@ -37,6 +37,13 @@ def choose_model(options: dict[str, Any], tokenizer: Tokenizer | None = None) ->
     return cfg
 
 
+def model_options(shared: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """The options of one model among several: its own over those that all share; a learning rate is none of them."""
+    if "architecture" in own:
+        shared = {name: value for name, value in shared.items() if name not in ("variant", "preset")}
+    return {name: value for name, value in (shared | own).items() if name != "lr"}
+
+
 def _vocabulary(asked: object, tokenizer: Tokenizer) -> object:
     if asked is None:
         return tokenizer.padded_vocab_size

@@ -104,7 +104,7 @@ def _reduced(fabric: "Fabric", how: str, *values: float) -> list[float]:
     return result.tolist()
 
 
-def part(fabric: "Fabric") -> None:
+def leave_together(fabric: "Fabric") -> None:
     """Let the processes of a finished run go together: one that leaves early would abort the others."""
     if fabric.world_size > 1:
         fabric.barrier()

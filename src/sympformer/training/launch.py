@@ -18,7 +18,7 @@ from sympformer.training import run as runs
 from sympformer.training.checkpoint import CheckpointFolder, load_model_tensors
 from sympformer.training.choices import choose_model, open_data
 from sympformer.training.config import FREE_TO_CHANGE, TrainConfig, load_config
-from sympformer.training.engine import make_fabric, part, pick_device
+from sympformer.training.engine import leave_together, make_fabric, pick_device
 from sympformer.training.reporter import Reporter
 from sympformer.training.run_files import require_tensorboard
 from sympformer.training.trainer import Trainer
@@ -62,7 +62,7 @@ def run_training(config: TrainConfig, resume: bool = False, bar: bool | None = N
     check_sizes(config, cfg, prepared, fabric.world_size)
     with _claim(fabric, config, cfg, prepared, resume) as folder:
         result = _train(fabric, config, build_model(cfg, seed=config.seed), prepared, folder, bar)
-        part(fabric)
+        leave_together(fabric)
     return result
 
 
@@ -132,6 +132,8 @@ def _train(
             load_model_tensors(model, checkpoint.model, checkpoint.folder)
         fabric.barrier()  # what all have looked at changes now
         trainer = Trainer(fabric, config, model, prepared, checkpoints, reporter, checkpoint)
+        if fabric.is_global_zero and trainer.progress.step < trainer.total and (other := runs.note_code(folder)):
+            reporter.say(other)
         stopped_by = trainer.run()
         return TrainResult(
             folder,

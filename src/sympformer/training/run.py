@@ -3,27 +3,23 @@
 config.yaml  model.json  environment.json  tokenizer/  metrics.jsonl  metrics.csv  log.txt  samples.jsonl  checkpoints/
 """
 
-import json
 import os
-import platform
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from sympformer import __version__
+from sympformer import provenance
 from sympformer.atomic import Taken, is_new, staged_folder, write_file
 from sympformer.data import Prepared, Tokenizer, load_tokenizer
 from sympformer.data.tokenizers import SHEET, TABLE
 from sympformer.errors import DivergenceError, InputError
 from sympformer.locks import Busy, Lock
 from sympformer.models import LanguageModel, ModelConfig, build_model
-from sympformer.reading import read_bytes, read_json, sha256
+from sympformer.provenance import CONTINUED, Code, codes_in, this_code
+from sympformer.reading import read_bytes, read_json, read_sealed, sealed, sha256
 from sympformer.training.checkpoint import Checkpoint, CheckpointFolder, Say, load_model_tensors
 from sympformer.training.config import TrainConfig, load_config
 from sympformer.training.metrics import JSONL, records_sha256
@@ -58,7 +54,7 @@ def create(config: TrainConfig, cfg: ModelConfig, prepared: Prepared) -> Lock:
                 prepared.tokenizer.save(work / TOKENIZER)
                 write_file(work / MODEL, cfg.to_json())
                 write_file(work / CONFIG, config.to_yaml())
-                write_environment(work, environment(prepared))
+                write_environment(work, provenance.environment() | _circumstances(prepared))
                 lock = Lock(work / CONFIG)
         except Taken:  # by a run that began at the same time
             if config.out is not None:
@@ -88,12 +84,7 @@ def lock_run(folder: Path) -> Lock:
 def write_environment(folder: Path, values: dict[str, Any]) -> None:
     """Write where a run comes from, with the checksums of what must not change any more."""
     files = {name: sha256((folder / name).read_bytes()) for name in (CONFIG, MODEL, *TOKENIZER_FILES)}
-    write_file(folder / ENVIRONMENT, json.dumps(values | {"files": files}, indent=2) + "\n")
-
-
-def seal(folder: Path, metrics: str) -> dict[str, str]:
-    """The checksums that a checkpoint keeps: of what decides the run, and (given) of the metrics up to its step."""
-    return {ENVIRONMENT: sha256(read_bytes(folder / ENVIRONMENT)), JSONL: metrics}
+    write_file(folder / ENVIRONMENT, sealed(values | {"files": files}, indent=2))
 
 
 def check_seal(folder: Path, checkpoint: Checkpoint | None = None) -> None:
@@ -101,11 +92,10 @@ def check_seal(folder: Path, checkpoint: Checkpoint | None = None) -> None:
 
     A run from before there were checksums is taken as it is.
     """
-    files = read_json(folder / ENVIRONMENT).get("files", {})
+    files = read_environment(folder).get("files", {})
     changed = [name for name in (CONFIG, MODEL, *TOKENIZER_FILES) if _changed(folder / name, files.get(name))]
-    if checkpoint is not None and (kept := checkpoint.progress.sealed):
-        found = seal(folder, records_sha256(folder / JSONL, checkpoint.progress.step))
-        changed += [name for name in found if found[name] != kept.get(name)]
+    if checkpoint is not None and (kept := checkpoint.progress.metrics) is not None:
+        changed += [JSONL] if records_sha256(folder / JSONL, checkpoint.progress.step) != kept else []
     if changed:
         raise InputError(f"{folder / changed[0]} is not as the run wrote it: put it back as it was")
 
@@ -117,17 +107,9 @@ def _changed(file: Path, checksum: str | None) -> bool:
         return True
 
 
-def environment(prepared: Prepared) -> dict[str, Any]:
-    """Where and on what a run was made."""
+def _circumstances(prepared: Prepared) -> dict[str, Any]:
     return {
-        "sympformer": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "platform": platform.platform(),
-        "threads": torch.get_num_threads(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "data": {
             "folder": str(prepared.folder),
             "corpus": prepared.sheet.corpus["name"],
@@ -137,12 +119,35 @@ def environment(prepared: Prepared) -> dict[str, Any]:
     }
 
 
+def read_environment(folder: Path) -> dict[str, Any]:
+    """Where, by what code and on what data a run was made."""
+    try:
+        found = read_sealed(folder / ENVIRONMENT)
+        return {**found, "data": dict(found["data"])}
+    except (KeyError, TypeError, ValueError) as error:
+        why = f" ({error})" if isinstance(error, InputError) else ""
+        raise InputError(f"{folder / ENVIRONMENT} does not read: the run folder is damaged{why}") from error
+
+
+def run_codes(folder: Path) -> list[Code]:
+    """The codes that trained a run, in order."""
+    return codes_in(read_environment(folder))
+
+
+def note_code(folder: Path) -> str | None:
+    """Write down that this code takes a run on; a sentence where it is another one than before."""
+    before, now = run_codes(folder)[-1], this_code()
+    if before.source == now.source:
+        return None
+    environment = read_environment(folder)
+    earlier = environment.get(CONTINUED, [])
+    write_file(folder / ENVIRONMENT, sealed(environment | {CONTINUED: [*earlier, now.to_dict()]}, indent=2))
+    return f"this code, {now.label}, is not the one that the run had so far, {before.label}: {ENVIRONMENT} keeps both"
+
+
 def check_same_data(folder: Path, prepared: Prepared) -> None:
     """A run is continued on the very tokens it began with."""
-    try:
-        recorded = read_json(folder / ENVIRONMENT)["data"].get("sha256")
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{folder / ENVIRONMENT} does not read: the run cannot be continued") from error
+    recorded = read_environment(folder)["data"].get("sha256")
     if recorded is None:
         raise InputError(
             f"the run in {folder} was imported without its optimizer state and tokens, so it cannot be continued; "

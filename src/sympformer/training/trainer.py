@@ -257,9 +257,9 @@ class Trainer:
                 self.checkpoints.save_best(self.progress, model)
 
     def _seal(self) -> None:
-        """Note what the other files hold by now."""
+        """Note what the metrics hold by now."""
         if self.files is not None:
-            self.progress.sealed = runs.seal(self.folder, self.files.metrics.sync())
+            self.progress.metrics = self.files.metrics.sync()
 
     def _sample(self) -> None:
         """Draw a text from the present weights."""

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 from sympformer.data.corpora.files import open_files
 from sympformer.data.corpora.formats import Reading
 from sympformer.data.corpora.hub import HUB, open_hub
-from sympformer.data.corpora.source import Item, Source
-from sympformer.data.corpora.splits import SPLITS, Shares, assign
+from sympformer.data.corpora.source import SPLITS, Item, Shares, Source, assign
 from sympformer.errors import InputError, unknown_name
 
 __all__ = ["SPLITS", "Corpus", "Document", "Reading", "Shares", "open_corpus"]

@@ -9,8 +9,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from sympformer.data.corpora.formats import as_text
-from sympformer.data.corpora.source import Item, Source
-from sympformer.data.corpora.splits import SPLITS
+from sympformer.data.corpora.source import SPLITS, Item, Source
 from sympformer.errors import InputError
 
 RETRIES, WAIT = 1, 1  # tries and seconds between them, each try with the backoff of the hub library below it

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from sympformer.data.tokenizers import bpe, gpt2
 from sympformer.data.tokenizers.base import SHEET, TABLE, Ids, Tokenizer
-from sympformer.data.tokenizers.byte import ByteTokenizer
-from sympformer.data.tokenizers.pairs import PairTokenizer
+from sympformer.data.tokenizers.kinds import ByteTokenizer, PairTokenizer
 from sympformer.data.tokenizers.vocabulary import END_OF_TEXT, Vocabulary
 from sympformer.errors import InputError, unknown_name
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 
-from sympformer.data.tokenizers.pairs import PairTokenizer
+from sympformer.data.tokenizers.kinds import PairTokenizer
 from sympformer.data.tokenizers.vocabulary import Vocabulary, byte_letters
 from sympformer.errors import InputError
 

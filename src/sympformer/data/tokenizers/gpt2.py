@@ -4,7 +4,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from sympformer.data.tokenizers.pairs import PairTokenizer
+from sympformer.data.tokenizers.kinds import PairTokenizer
 from sympformer.data.tokenizers.vocabulary import from_merges
 from sympformer.errors import InputError
 

@@ -1,0 +1,89 @@
+"""`sympformer audit`: a table of what holds for a language model, and exit code 1 where something does not."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sympformer.audit.report import AuditReport
+    from sympformer.audit.weights import Weights
+    from sympformer.loading import Target
+
+
+def audit(
+    target: str,
+    vocab_size: int | None = None,
+    length: int | None = None,
+    seed: int = 0,
+    trust_remote_code: bool = False,
+    json: str | None = None,
+) -> int:
+    """Test a language model for leaks: future tokens, longer texts, other texts in the batch, its cache.
+
+    Args:
+        target: A variant, a run folder, a Hugging Face folder, package.module:factory or path/to/file.py:factory.
+        vocab_size: Number of token ids, for a model that does not tell.
+        length: Tokens of the texts that are tried; 80 by default, or what the model takes.
+        seed: Of texts, edits and perturbations.
+        trust_remote_code: Run the code that lies in a Hugging Face folder.
+        json: Also write the report to this file.
+    """
+    from sympformer.audit.auditor import audit_model
+    from sympformer.loading import open_target
+
+    opened = open_target(target, trust_remote_code, vocab_size)
+    weights: tuple[Weights, ...] = ("given", "perturbed")
+    if opened.kind == "run":
+        weights = ("given", "fresh", "perturbed")
+    report = audit_model(
+        opened.model, vocab_size=opened.vocab_size, length=length, seed=seed, weights=weights, show_progress=None
+    )
+    if json is not None:
+        _write(json, opened, report)
+    _print(opened, report)
+    return 0 if report.passed else 1
+
+
+def _write(file: str, target: "Target", report: "AuditReport") -> None:
+    from json import dumps
+    from pathlib import Path
+
+    from sympformer.atomic import write_file
+    from sympformer.errors import InputError
+
+    try:
+        write_file(Path(file), dumps({"target": target.name, "kind": target.kind, **report.to_dict()}, indent=2) + "\n")
+    except OSError as error:
+        raise InputError(f"cannot write the report to {file}: {error.strerror}") from error
+
+
+def _print(target: "Target", report: "AuditReport") -> None:
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    from sympformer.tables import Head, terminal_table
+
+    # a variant or a factory has just been started; a run and a folder have been trained
+    given = "fresh" if target.kind in ("variant", "factory") else "trained"
+    rows = [replace(row, weights=given) if row.weights == "given" else row for row in report.rows]
+    title = f"{target.name}: {report.length} tokens of {report.vocab_size}, {report.precision}"
+    figures = [Head(text) for text in ("deviation", "allowed", "first at")]
+    cells = [
+        (
+            row.check,
+            row.weights,
+            "" if row.deviation is None else f"{row.deviation:.2g}",
+            f"{row.tolerance:.1g}",
+            "" if row.first_position is None else str(row.first_position),
+            "not tried" if not row.tried else "[green]holds[/]" if row.passed else "[bold red]FAILS[/]",
+        )
+        for row in rows
+    ]
+    console = Console()
+    console.print(
+        terminal_table(title, [Head("check", True), Head("weights", True), *figures, Head("verdict", True)], cells)
+    )
+    notes = dict.fromkeys(f"{row.check}: {row.note}" for row in rows if row.note and row.passed)
+    for line in (*notes, *(f"FAILS {row.sentence}" for row in rows if not row.passed)):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if report.passed:
+        console.print(f"{target.name} passes", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""What a researcher runs: flows, benchmarks, scores, comparisons and their reports."""

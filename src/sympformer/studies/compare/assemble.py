@@ -1,0 +1,208 @@
+"""From scored run folders to `Results`."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sympformer.data import Prepared
+from sympformer.errors import InputError
+from sympformer.models import ModelConfig, build_model
+from sympformer.models.describe import oracle_calls, parameter_counts
+from sympformer.provenance import Code, distinct, environment
+from sympformer.studies.results import Curve, ModelResult, ProbeFigure, Results, Spread
+from sympformer.studies.results.statistics import first_reach, paired_difference, spread
+from sympformer.training.config import TrainConfig, load_config
+from sympformer.training.metrics import read_metrics
+from sympformer.training.run import CONFIG, MODEL
+
+METRICS = ("loss", "bits_per_byte")
+MIXED = "The runs were made by different code ({}): a difference between models may come from that."
+
+
+@dataclass(frozen=True)
+class ScoredRun:
+    """A finished run with its score (see `sympformer.studies.scoring.score`)."""
+
+    folder: Path
+    score: dict[str, Any]
+
+    @cached_property
+    def config(self) -> TrainConfig:
+        return load_config(self.folder / CONFIG)
+
+    @cached_property
+    def cfg(self) -> ModelConfig:
+        return ModelConfig.load(self.folder / MODEL)
+
+    @cached_property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The lines of metrics with a validation loss."""
+        return [record for record in read_metrics(self.folder) if "validation_loss" in record]
+
+    @property
+    def curve(self) -> Curve:
+        rows = self.evaluations
+        return Curve(
+            self.config.seed,
+            [row["tokens"] for row in rows],
+            [row["seconds"] for row in rows],
+            [row["validation_loss"] for row in rows],
+        )
+
+    def figure(self, metric: str) -> float:
+        """On test data, with the last weights."""
+        return float(self.score["last"][metric])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One model's part of the comparison. diverged: why runs are missing; then it has no figures."""
+
+    name: str
+    options: dict[str, Any]
+    cfg: ModelConfig
+    runs: list[ScoredRun]
+    lr: float | None = None
+    rates: Mapping[float, float] | None = None  # validation loss at every rate tried, inf: diverged
+    diverged: tuple[str, ...] = ()
+    tokens_per_second: float | None = None
+    memory_mb: float | None = None
+    codes: tuple[Code, ...] = ()  # that trained all its runs, those that chose the rate too
+
+
+def model_results(entries: Sequence[Entry], baseline: str | None, metric: str) -> list[ModelResult]:
+    """The figures of every model, ranked by the metric; models that failed their audit are not."""
+    by_name = {entry.name: entry for entry in entries}
+    reference = by_name[baseline] if baseline is not None else None
+    results = [_figures(entry, reference, metric) for entry in entries]
+    figures = {result.name: _metric(result, metric) for result in results if result.passed}
+    order = sorted((figure.mean, name) for name, figure in figures.items() if figure is not None)
+    ranks = {name: i for i, (_, name) in enumerate(order, start=1)}
+    return [ModelResult(**vars(result) | {"rank": ranks.get(result.name)}) for result in results]
+
+
+def _metric(result: ModelResult, metric: str) -> Spread | None:
+    return result.last if metric == "loss" else result.bits_per_byte
+
+
+def _figures(entry: Entry, reference: Entry | None, metric: str) -> ModelResult:
+    model = build_model(entry.cfg, seed=0)
+    whole = bool(entry.runs) and not entry.diverged
+    runs = entry.runs if whole else []
+    paired = whole and reference is not None and reference is not entry and len(reference.runs) == len(runs)
+    reach = _reach(entry, reference) if whole and reference is not None and len(reference.runs) == len(runs) else []
+    reached = [tokens for tokens in reach if tokens is not None]
+    tokens = sum(reached) / len(reached) if reached and len(reached) == len(reach) else None
+    return ModelResult(
+        name=entry.name,
+        variant=entry.options.get("variant", entry.cfg.architecture),
+        preset=entry.options.get("preset"),
+        parameters=sum(parameter_counts(model).values()),
+        oracle_calls=oracle_calls(model) // entry.cfg.n_layer,
+        lr=entry.lr,
+        rates={f"{lr:g}": loss if math.isfinite(loss) else None for lr, loss in (entry.rates or {}).items()},
+        diverged=list(entry.diverged),
+        audit=_worst_audit(entry.runs),
+        rank=None,
+        last=spread([run.figure("loss") for run in runs]) if whole else None,
+        best=spread([float(run.score["best"]["loss"]) for run in runs]) if whole else None,
+        bits_per_byte=spread([run.figure("bits_per_byte") for run in runs]) if whole else None,
+        difference=paired_difference(
+            [run.figure(metric) for run in runs], [run.figure(metric) for run in reference.runs]
+        )
+        if paired and reference is not None
+        else None,
+        tokens_to_baseline=tokens,
+        seconds_to_baseline=tokens / entry.tokens_per_second if tokens and entry.tokens_per_second else None,
+        reached=len(reached),
+        tokens_per_second=entry.tokens_per_second,
+        memory_mb=entry.memory_mb,
+        seconds=sum(run.evaluations[-1]["seconds"] for run in runs) / len(runs) if whole else None,
+        probes=_probes(runs),
+        curves=[run.curve for run in entry.runs],
+        layers=runs[0].evaluations[-1].get("layers", []) if whole else [],
+        samples=runs[0].score["samples"] if whole else [],
+        code=[code.label for code in distinct(entry.codes)],
+    )
+
+
+def _reach(entry: Entry, reference: Entry) -> list[float | None]:
+    """Tokens to the baseline's final validation loss, seed by seed."""
+    curves = [(run.curve, other.curve) for run, other in zip(entry.runs, reference.runs, strict=True)]
+    return [first_reach(mine.tokens, mine.loss, other.loss[-1]) for mine, other in curves]
+
+
+def _worst_audit(runs: Sequence[ScoredRun]) -> dict[str, Any] | None:
+    """A failed audit if there is one, otherwise the one that came nearest to failing."""
+    audits = [run.score["audit"] for run in runs]
+    return max(
+        audits,
+        key=lambda audit: (
+            not audit["passed"],
+            max(
+                (float(row["deviation"]) / row["tolerance"] for row in audit["rows"] if row["deviation"] is not None),
+                default=0,
+            ),
+        ),
+        default=None,
+    )
+
+
+def _probes(runs: Sequence[ScoredRun]) -> dict[str, ProbeFigure]:
+    if not runs:
+        return {}
+    return {
+        name: ProbeFigure(
+            spread([run.score["probes"][name]["accuracy"] for run in runs]), probe["chance"], probe["items"]
+        )
+        for name, probe in runs[0].score["probes"].items()
+    }
+
+
+def one_code(codes: Iterable[Code], advice: str, mixed: bool) -> None:
+    """Refuse runs that different code has made, unless that is asked for. advice: what else to do."""
+    found = distinct(codes)
+    if len(found) > 1 and not mixed:
+        raise InputError(
+            f"the runs were made by different code ({labels(found)}): {advice}, "
+            "or mix them and have the table say so with --mixed_code true"
+        )
+
+
+def labels(codes: Iterable[Code]) -> str:
+    """Codes in words, with the commits that have them."""
+    return ", ".join(code.label + (f" of commit {code.commit}" if code.commit else "") for code in codes)
+
+
+def describe_data(prepared: Prepared) -> dict[str, Any]:
+    """Which text, cut into which tokens."""
+    sheet = prepared.sheet
+    return {
+        "corpus": sheet.corpus["name"],
+        "split": sheet.corpus["split"],
+        "tokenizer": sheet.tokenizer["name"],
+        "vocabulary": sheet.tokenizer["vocab_size"],
+        "tokens": {name: split.tokens for name, split in sheet.splits.items()},
+        "bytes": {name: split.bytes for name, split in sheet.splits.items()},
+    }
+
+
+def make_results(
+    title: str, entries: Sequence[Entry], baseline: str | None, metric: str, budget: str, **parts: Any
+) -> Results:
+    """The whole. parts: data, config, notes, seeds of `Results`."""
+    codes = distinct(code for entry in entries for code in entry.codes)
+    if len(codes) > 1:
+        parts["notes"] = [MIXED.format(labels(codes)), *parts["notes"]]
+    return Results(
+        title=title,
+        baseline=baseline,
+        metric=metric,
+        budget=budget,
+        models=model_results(entries, baseline, metric),
+        environment=environment() | {"runs": [code.to_dict() for code in codes]},
+        **parts,
+    )

@@ -1,0 +1,121 @@
+"""The commands `sympformer compare` and `sympformer report`, and what both leave behind for people."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sympformer.atomic import staged_files
+from sympformer.errors import InputError
+from sympformer.studies.compare.plan import CompareConfig
+
+if TYPE_CHECKING:
+    from sympformer.studies.results import Results
+    from sympformer.studies.results.plots import Picture
+
+Metric = Literal["loss", "bits_per_byte"]
+REPORT = "report.html"
+
+
+def compare(
+    out: str = "runs/compare", jobs: int = 1, samples: bool = False, mixed_code: bool = False, **options: Any
+) -> int:
+    """Train several models under one budget, each at its own best learning rate, and compare them on test data.
+
+    Args:
+        out: Folder of the comparison; the same command goes on with what is there.
+        jobs: Runs at a time, each in a process with its share of the cores.
+        samples: Print a text of every model too.
+        mixed_code: Go on with runs of other code, and have the table say so.
+    """
+    if jobs < 1:
+        raise InputError(f"jobs must be at least 1, got {jobs}")
+    config = CompareConfig(**options)
+    from sympformer.studies.compare.comparison import Comparison
+    from sympformer.studies.compare.workers import Workers
+
+    comparison = Comparison.create(Path(out), config, mixed_code)
+    with Workers(jobs) as workers:
+        results = comparison.results(comparison.train(workers), workers)
+    report = write_outputs(results, comparison.root)
+    print_results(results, samples)
+    print(f"\ntables, plots and results.json are in {out}; open {report} in a browser")
+    return 0
+
+
+def report(
+    targets: list[str],
+    out: str | None = None,
+    baseline: str | None = None,
+    metric: Metric = "loss",
+    mixed_code: bool = False,
+) -> int:
+    """Write one self-contained HTML page about a finished comparison, or about several runs side by side.
+
+    Args:
+        targets: The folder of a comparison, or one or more run folders.
+        out: The page to write; by default report.html in the comparison's folder, or runs/report.html.
+        baseline: For runs: the one that the others are compared with, by default the first.
+        metric: For runs: loss (nats per token, one tokenizer for all) or bits_per_byte (whatever the tokenizers).
+        mixed_code: Take runs of different code into one table, and have it say so.
+    """
+    if not targets:
+        raise InputError("say what to report on: the folder of a comparison, or run folders")
+    from sympformer.studies.compare import comparison as comparisons
+    from sympformer.studies.compare.runs import runs_results
+    from sympformer.studies.compare.workers import Workers
+    from sympformer.studies.report.page import write_report
+    from sympformer.studies.results.plots import pictures
+
+    first = Path(targets[0])
+    if (first / comparisons.CONFIG).is_file():
+        if len(targets) > 1 or baseline is not None:
+            raise InputError(f"{first} is a comparison with its own models and baseline: name it alone")
+        comparison = comparisons.Comparison.open(first, mixed_code)
+        with Workers(1) as workers:
+            results = comparison.results(comparison.finished(), workers)
+        drawn = pictures(results)
+        file = write_outputs(results, first, drawn)
+    else:
+        results = runs_results(targets, baseline, metric, mixed_code)
+        drawn = pictures(results)
+        file = None
+    if out is not None or file is None:
+        file = Path(out or f"runs/{REPORT}")
+        write_report(results, file, drawn)
+    print_results(results)
+    print(f"open {file} in a browser")
+    return 0
+
+
+def write_outputs(results: "Results", folder: Path, drawn: "Sequence[Picture] | None" = None) -> Path:
+    """Write results.json, tables, plots and the report; returns the report's path. drawn: the plots, if they are."""
+    from sympformer.studies.report.page import write_report
+    from sympformer.studies.results import FILE, tables
+    from sympformer.studies.results.plots import pictures, write_plots
+
+    drawn = pictures(results) if drawn is None else drawn
+    with staged_files(folder) as work:
+        (work / FILE).write_text(results.to_json(), encoding="utf-8")
+        (work / "table.csv").write_text(tables.csv_table(results), encoding="utf-8")
+        (work / "table.md").write_text(tables.markdown_table(results), encoding="utf-8")
+        (work / "table.tex").write_text(tables.latex_table(results), encoding="utf-8")
+        write_plots(drawn, work)
+        write_report(results, work / REPORT, drawn)
+    return folder / REPORT
+
+
+def print_results(results: "Results", samples: bool = False) -> None:
+    """The table on the terminal, with its notes; samples: a text of every model too."""
+    from rich.console import Console
+
+    from sympformer.studies.results.tables import terminal_table
+
+    console = Console(highlight=False)
+    wide = console if console.is_terminal else Console(highlight=False, width=120)
+    wide.print(terminal_table(results))
+    for note in results.notes:
+        console.print(f"- {note}", markup=False)
+    for model in results.ranked() if samples else ():
+        for sample in model.samples[:1]:
+            console.print(f"\n{model.name}:", style="bold", markup=False)
+            console.print(sample["text"], markup=False)

@@ -1,0 +1,236 @@
+"""A comparison's folder and the order of its work: prepare the text, choose the rates, train the seeds.
+
+compare.yaml  costs.json  runs/<model>/choose-lr<rate>-seed<seed>/  runs/<model>/final-seed<seed>/
+"""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sympformer.atomic import write_file
+from sympformer.data import Prepared
+from sympformer.errors import InputError
+from sympformer.models import ModelConfig
+from sympformer.provenance import Code, this_code
+from sympformer.studies.bench.costs import memory_mb, tokens_per_second
+from sympformer.studies.compare.assemble import Entry, ScoredRun, describe_data, make_results, one_code
+from sympformer.studies.compare.grid import Outcome, outcome, run_cells
+from sympformer.studies.compare.plan import CHOOSE, FINAL, Budget, Cell, CompareConfig
+from sympformer.studies.compare.workers import Board, Workers
+from sympformer.studies.results import Results
+from sympformer.studies.scoring.score import kept_score, score_run
+from sympformer.training.choices import choose_model, open_data
+from sympformer.training.config import read_yaml
+from sympformer.training.run import run_codes
+
+CONFIG, COSTS = "compare.yaml", "costs.json"
+LABELS = {CHOOSE: "choosing rates", FINAL: "training"}
+MEANT = {CHOOSE: "that choose the learning rates", FINAL: "that are reported"}
+CHOSEN = "Learning rates were chosen on validation data; every loss in the table is on test data that chose nothing."
+GIVEN = "Learning rates were given, not searched for here; every loss in the table is on test data."
+NOTES = [
+    "Differences are paired by seed: all models of a seed see the same batches in the same order. "
+    "Intervals are Student's, 95 % for each model by itself, not adjusted for the number of models.",
+    "Tokens/s and memory were measured beside each other after training, and give the seconds to the baseline's loss; "
+    "seconds of a run are by its own clock, on a machine that may have been busy.",
+    "Every trained model was audited (causality, prefix, batch, cache); one that fails is struck out and not ranked.",
+]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The trained runs: every model's chosen rate, and the outcomes of both stages."""
+
+    rates: dict[str, float]
+    choosing: dict[str, dict[float, Outcome]]
+    choosing_cells: list[Cell]
+    cells: list[Cell]
+    outcomes: list[Outcome]
+
+
+class Comparison:
+    """A comparison in its folder."""
+
+    def __init__(self, root: Path, config: CompareConfig, mixed_code: bool = False) -> None:
+        """mixed_code: take runs of different code into one table, which then says so."""
+        self.root, self.config, self.mixed_code = root, config, mixed_code
+
+    @classmethod
+    def create(cls, root: Path, config: CompareConfig, mixed_code: bool = False) -> "Comparison":
+        """Begin, or go on with the same one."""
+        if (root / CONFIG).is_file():
+            if cls.open(root).config != config:
+                raise InputError(f"{root} holds another comparison (see its {CONFIG}): choose another --out")
+            return cls(root, config, mixed_code)
+        if root.exists() and (not root.is_dir() or any(root.iterdir())):
+            raise InputError(f"{root} exists and holds no comparison: choose another --out")
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            write_file(root / CONFIG, yaml.safe_dump(config.to_dict(), sort_keys=False))
+        except OSError as error:
+            raise InputError(f"cannot write {root}: {error.strerror or error}") from error
+        return cls(root, config, mixed_code)
+
+    @classmethod
+    def open(cls, root: Path, mixed_code: bool = False) -> "Comparison":
+        """One that `create` began."""
+        if not (root / CONFIG).is_file():
+            what = "holds no comparison" if root.is_dir() else "does not exist"
+            raise InputError(f"{root} {what}: make one with 'sympformer compare FILE.yaml --out {root}'")
+        try:
+            return cls(root, CompareConfig.from_dict(read_yaml(root / CONFIG)), mixed_code)
+        except (TypeError, KeyError, ValueError) as error:
+            raise InputError(f"{root / CONFIG} is damaged ({error}): it cannot be continued") from error
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """The tokens all runs train on; there must be some for the test."""
+        prepared = open_data(self.config.common.data)
+        if "test" not in prepared.sheet.splits:
+            raise InputError(
+                f"corpus {prepared.sheet.corpus['name']!r} has no test split: "
+                "give common.data.test a share, such as 0.05"
+            )
+        return prepared
+
+    def train(self, workers: Workers) -> Grid:
+        """Run what is missing of the grid."""
+        _ = self.prepared, this_code()  # before any worker asks for them, or the source changes under way
+
+        def run(cells: list[Cell], stage: str) -> list[Outcome]:
+            totals = [self._total_steps(cell) for cell in cells]
+            return run_cells(self.root, cells, totals, workers, LABELS[stage], self.mixed_code)
+
+        return self._grid(run)
+
+    def finished(self) -> Grid:
+        """The grid of a comparison whose runs are all there; says how many are missing otherwise."""
+
+        def find(cells: list[Cell], stage: str) -> list[Outcome]:
+            done = [outcome(self.root, cell, self._total_steps(cell)) for cell in cells]
+            found = [one for one in done if one is not None]
+            if len(found) < len(cells):
+                raise InputError(
+                    f"the comparison in {self.root} is half-finished: "
+                    f"{len(cells) - len(found)} of the {len(cells)} runs {MEANT[stage]} are missing; "
+                    f"go on with 'sympformer compare {self.root / CONFIG} --out {self.root}'"
+                )
+            return found
+
+        return self._grid(find)
+
+    def _grid(self, outcomes: Callable[[list[Cell], str], list[Outcome]]) -> Grid:
+        """Both stages in turn: the second one's runs follow from the first one's outcomes."""
+        first = self.config.choosing_cells(self._steps(self.config.choose))
+        choosing = self._chosen(first, outcomes(first, CHOOSE))
+        rates = self._rates(choosing)
+        cells = list(self.config.final_cells(rates, self._steps(self.config.budget)))
+        return Grid(rates, choosing, first, cells, outcomes(cells, FINAL))
+
+    # --- parts
+
+    def _total_steps(self, cell: Cell) -> int:
+        return cell.config.total_steps(choose_model(cell.config.model).block_size)
+
+    @staticmethod
+    def _chosen(cells: list[Cell], outcomes: list[Outcome]) -> dict[str, dict[float, Outcome]]:
+        choosing: dict[str, dict[float, Outcome]] = {}
+        for cell, done in zip(cells, outcomes, strict=True):
+            choosing.setdefault(cell.model, {})[cell.lr] = done
+        return choosing
+
+    def _rates(self, choosing: dict[str, dict[float, Outcome]]) -> dict[str, float]:
+        """Each model's best rate by validation loss; a model that diverged at every rate has none."""
+        rates = {}
+        for model in self.config.models:
+            tried = choosing.get(model)
+            if tried is None:
+                rates[model] = float(self.config.rates(model)[0])
+                continue
+            best = min(tried, key=lambda rate: tried[rate].validation_loss)
+            if math.isfinite(tried[best].validation_loss):
+                rates[model] = best
+        return rates
+
+    def _steps(self, budget: Budget | None) -> dict[str, int]:
+        """Steps of every model under a budget of seconds, from its measured speed."""
+        if budget is None or budget.seconds is None:
+            return {}
+        texts = self.config.common.global_batch()
+        speeds = self.costs()["tokens_per_second"]
+        return {
+            name: max(1, round(budget.seconds * speeds[name] / (texts * cfg.block_size)))
+            for name, cfg in self.model_configs.items()
+        }
+
+    @cached_property
+    def model_configs(self) -> dict[str, ModelConfig]:
+        """The full config of every model."""
+        tokenizer = self.prepared.tokenizer
+        return {name: choose_model(self.config.model_options(name), tokenizer) for name in self.config.models}
+
+    def costs(self) -> dict[str, Any]:
+        """Training speed and memory of every model, measured once, beside each other, and kept."""
+        file = self.root / COSTS
+        if not file.is_file():
+            models, batch = self.model_configs, self.config.common.batch_size
+            costs = {"tokens_per_second": tokens_per_second(models, batch), "memory_mb": memory_mb(models, batch)}
+            write_file(file, json.dumps(costs | {"code": this_code().to_dict()}, indent=1) + "\n")
+        return json.loads(file.read_text(encoding="utf-8"))
+
+    def score(self, grid: Grid, workers: Workers) -> list[dict[str, Any] | None]:
+        """The scores of the reported runs, made where they are missing; None for a run that diverged."""
+        folders = [self.root / cell.folder for cell in grid.cells]
+        whole = [i for i, done in enumerate(grid.outcomes) if done.diverged is None]
+        scores = [kept_score(folder) if i in whole else None for i, folder in enumerate(folders)]
+        missing = [i for i in whole if scores[i] is None]
+        with Board("scoring on test data", len(whole), len(whole) - len(missing)) as board:
+            for k, score in workers.run(score_run, [(folders[i],) for i in missing]):
+                scores[missing[k]] = score
+                board.finished(f"{grid.cells[missing[k]].describe()}: test loss {score['last']['loss']:.4f}")
+        return scores
+
+    def results(self, grid: Grid, workers: Workers) -> Results:
+        """Everything measured, ready for tables, plots and the report."""
+        codes: dict[str, list[Code]] = {name: [] for name in self.config.models}
+        for cell in (*grid.choosing_cells, *grid.cells):
+            codes[cell.model] += run_codes(self.root / cell.folder)
+        advice = "compare again with another --out"
+        one_code([code for of_model in codes.values() for code in of_model], advice, self.mixed_code)
+        scores, costs = self.score(grid, workers), self.costs()
+        entries = []
+        for name, cfg in self.model_configs.items():
+            mine = [i for i, cell in enumerate(grid.cells) if cell.model == name]
+            tried = grid.choosing.get(name, {})
+            entries.append(
+                Entry(
+                    name=name,
+                    options=self.config.model_options(name),
+                    cfg=cfg,
+                    runs=[ScoredRun(self.root / grid.cells[i].folder, s) for i in mine if (s := scores[i]) is not None],
+                    lr=grid.rates.get(name),
+                    rates={lr: done.validation_loss for lr, done in tried.items()},
+                    diverged=tuple(why for i in mine if (why := grid.outcomes[i].diverged))
+                    or (() if mine else tuple(done.diverged or "" for done in tried.values())),
+                    tokens_per_second=costs["tokens_per_second"][name],
+                    memory_mb=costs["memory_mb"][name],
+                    codes=tuple(codes[name]),
+                )
+            )
+        return make_results(
+            self.root.name,
+            entries,
+            self.config.baseline,
+            "loss",
+            self.config.budget.describe(),
+            seeds=self.config.seeds,
+            data=describe_data(self.prepared),
+            config=self.config.to_dict(),
+            notes=[CHOSEN if grid.choosing else GIVEN, *NOTES],
+        )

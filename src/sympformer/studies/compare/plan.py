@@ -1,0 +1,166 @@
+"""A comparison as data: which models, which text, which budget, and the training runs that follow from it.
+
+Every model first trains briefly at each learning rate; the validation loss chooses its rate. Then it trains at that
+rate with every seed. A seed draws the batches, so that all models of a seed see the same text in the same order.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sympformer.config_checks import check_types
+from sympformer.errors import InputError, unknown_name
+from sympformer.training import TrainConfig
+from sympformer.training.choices import choose_model, model_options
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+CHOOSE, FINAL = "choose", "final"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long a run may train: exactly one of the three."""
+
+    tokens: int | None = None
+    """Training tokens."""
+    steps: int | None = None
+    """Optimizer steps."""
+    seconds: float | None = None
+    """Seconds of training; each model's speed is measured first and turns them into steps."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        given = [name for name, value in dataclasses.asdict(self).items() if value is not None]
+        if len(given) != 1:
+            raise InputError(
+                f"a budget is one of tokens, steps and seconds, got {' and '.join(given) or 'none of them'}"
+            )
+        if not 0 < getattr(self, given[0]) < float("inf"):
+            raise InputError(f"a budget of {getattr(self, given[0])} {given[0]} is not positive and finite")
+
+    def describe(self) -> str:
+        """In words."""
+        if self.seconds is not None:
+            return f"{self.seconds:g} s"
+        return f"{self.tokens:,} tokens" if self.tokens is not None else f"{self.steps:,} steps"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training run of the grid."""
+
+    model: str
+    stage: str
+    lr: float
+    seed: int
+    config: TrainConfig
+
+    @property
+    def folder(self) -> str:
+        """Its run folder, below the comparison's."""
+        rate = f"lr{self.lr:g}-" if self.stage == CHOOSE else ""
+        return f"runs/{self.model}/{self.stage}-{rate}seed{self.seed}"
+
+    def describe(self) -> str:
+        """For a line of progress."""
+        return f"{self.model}, {'rate ' if self.stage == CHOOSE else 'chosen rate '}{self.lr:g}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class CompareConfig:
+    """Everything that defines a comparison."""
+
+    models: dict[str, dict[str, Any]]
+    """A name for each model, and what it is: 'variant', 'preset' and options of ModelConfig, as in a training config;
+    `lr` may stand there too, as one rate or a list, instead of the common ones."""
+    baseline: str
+    """The name of the model that all are compared with."""
+    budget: Budget
+    """Budget of the runs that are reported."""
+    common: TrainConfig = field(default_factory=TrainConfig)
+    """What all runs share: model sizes, data (with a share of it for the test), batch size, schedule."""
+    lr: list[float] = field(default_factory=lambda: [2e-3, 4e-3, 8e-3, 16e-3])
+    """Learning rates to choose from, for every model by itself."""
+    choose: Budget | None = None
+    """Budget of the runs that choose the rate; not needed where every model has only one."""
+    choose_seed: int = 0
+    """Seed of the runs that choose the rate; best not one of the seeds that are reported."""
+    seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
+    """Seeds of the runs that are reported."""
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise InputError("a comparison needs at least one model")
+        for name, options in self.models.items():
+            if not isinstance(name, str) or not NAME.fullmatch(name):
+                raise InputError(
+                    f"the model name {name!r} must be letters, digits, '.', '_' and '-': it names a folder"
+                )
+            if not isinstance(options, Mapping):
+                raise InputError(f"models.{name} must hold named options such as variant, got {options!r}")
+            self._check_model(name)
+        if self.baseline not in self.models:
+            raise unknown_name("baseline", self.baseline, self.models)
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise InputError(f"seeds must be different numbers, at least one, got {self.seeds}")
+        if self.choose is None and (several := [name for name in self.models if len(self.rates(name)) > 1]):
+            raise InputError(
+                f"{several[0]} has several learning rates: give 'choose' a budget to choose one, or one rate"
+            )
+        if self.common.steps is not None or self.common.out is not None or "lr" in self.common.model:
+            raise InputError("common.steps and common.out follow from the comparison: leave them out")
+
+    def _check_model(self, name: str) -> None:
+        rates = self.rates(name)
+        if not rates or not all(isinstance(rate, int | float) and 0 < rate < 1e3 for rate in rates):
+            raise InputError(f"the learning rates of {name} must be positive numbers, got {rates}")
+        try:
+            choose_model(self.model_options(name))
+        except InputError as error:
+            raise InputError(f"models.{name}: {error}") from None
+
+    def rates(self, model: str) -> list[float]:
+        """The learning rates of a model."""
+        own = self.models[model].get("lr", self.lr)
+        return list(own) if isinstance(own, list) else [own]
+
+    def model_options(self, model: str) -> dict[str, Any]:
+        """What a training config's `model` would hold."""
+        return model_options(self.common.model, self.models[model])
+
+    def choosing_cells(self, steps: Mapping[str, int]) -> list[Cell]:
+        """The runs that choose the rates. steps: of the models whose budget is in seconds."""
+        if self.choose is None:
+            return []
+        return [
+            self._cell(model, CHOOSE, rate, self.choose_seed, self.choose, steps)
+            for model in self.models
+            if len(self.rates(model)) > 1
+            for rate in self.rates(model)
+        ]
+
+    def final_cells(self, rates: Mapping[str, float], steps: Mapping[str, int]) -> Iterator[Cell]:
+        """The runs that are reported, at the chosen rates: one seed of all models, then the next."""
+        for seed in self.seeds:
+            for model in self.models:
+                if model in rates:
+                    yield self._cell(model, FINAL, rates[model], seed, self.budget, steps)
+
+    def _cell(self, model: str, stage: str, lr: float, seed: int, budget: Budget, steps: Mapping[str, int]) -> Cell:
+        length = {"steps": budget.steps, "tokens": budget.tokens}
+        if budget.seconds is not None:
+            length = {"steps": steps[model], "tokens": None}
+        config = self.common.replace(model=self.model_options(model), lr=float(lr), seed=seed, **length)
+        return Cell(model, stage, float(lr), seed, config)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as plain values."""
+        return dataclasses.asdict(self) | {"common": self.common.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "CompareConfig":
+        """The config that `to_dict` wrote."""
+        budgets = {name: Budget(**values[name]) for name in ("choose", "budget") if values.get(name)}
+        return cls(**values | {"common": TrainConfig.from_dict(values["common"])} | budgets)

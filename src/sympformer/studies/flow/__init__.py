@@ -1,0 +1,1 @@
+"""Particle flows raced by oracle calls, and their pictures."""

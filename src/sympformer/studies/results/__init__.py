@@ -1,0 +1,147 @@
+"""What a comparison came to, as plain data: the one source of tables, plots and the report. Written as results.json."""
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sympformer.errors import InputError
+
+FORMAT = 1
+FILE = "results.json"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A figure over the seeds. sd: the standard deviation between them, None for a single one."""
+
+    mean: float
+    sd: float | None
+    values: list[float]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """This model minus the baseline, paired by seed. low, high: the 95 % interval; None for a single pair.
+
+    verdict: "better", "worse", or "no difference shown" where the interval contains zero or there is none.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Validation loss of one run on its way. seconds: of training, as the run's clock saw it."""
+
+    seed: int
+    tokens: list[int]
+    seconds: list[float]
+    loss: list[float]
+
+
+@dataclass(frozen=True)
+class ProbeFigure:
+    """A downstream probe: the share of right answers over the seeds, and what guessing would give."""
+
+    accuracy: Spread
+    chance: float
+    items: int
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """One model of the comparison. Figures are None where the model has no finished run to take them from."""
+
+    name: str
+    variant: str
+    preset: str | None
+    parameters: int
+    oracle_calls: int  # attention-kernel evaluations a layer
+    lr: float | None
+    rates: dict[str, float | None]  # validation loss at every rate tried; None: diverged
+    diverged: list[str]  # why runs left the finite numbers
+    audit: dict[str, Any] | None  # AuditReport.to_dict() of the worst run
+    rank: int | None  # by the metric on test data; None for a model that failed its audit or has no figures
+    last: Spread | None  # test loss of the last weights, nats per token
+    best: Spread | None  # test loss of the weights that were best on validation data
+    bits_per_byte: Spread | None  # of the last weights, on test data
+    difference: Difference | None  # of the metric; None for the baseline itself
+    tokens_to_baseline: float | None  # mean tokens to reach the baseline's final validation loss of the same seed
+    seconds_to_baseline: float | None  # the same in seconds, at the speed measured
+    reached: int  # by how many seeds
+    tokens_per_second: float | None  # measured beside the others
+    memory_mb: float | None  # peak memory of a training step
+    seconds: float | None  # mean training time of a run, as its own clock saw it
+    probes: dict[str, ProbeFigure] = field(default_factory=dict)
+    curves: list[Curve] = field(default_factory=list)
+    layers: list[dict[str, float]] = field(default_factory=list)  # final scalars and momentum_rms by depth, first seed
+    samples: list[dict[str, str]] = field(default_factory=list)  # prompt, text
+    code: list[str] = field(default_factory=list)  # what trained the runs, in short; empty where nobody noted it
+
+    @property
+    def passed(self) -> bool:
+        """Whether the audit passed."""
+        return self.audit is not None and bool(self.audit["passed"])
+
+
+@dataclass(frozen=True)
+class Results:
+    """All models of a comparison, with what is needed to make it again."""
+
+    title: str
+    baseline: str | None
+    metric: str  # "loss" or "bits_per_byte"
+    budget: str
+    seeds: list[int]
+    models: list[ModelResult]
+    data: dict[str, Any]  # corpus, tokenizer, tokens by split
+    environment: dict[str, Any]
+    config: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+
+    def ranked(self) -> list[ModelResult]:
+        """Ranked models first, best first; then those without a rank."""
+        return sorted(self.models, key=lambda model: (model.rank is None, model.rank or 0))
+
+    def metric_of(self, model: ModelResult) -> Spread | None:
+        """The figure that ranks."""
+        return model.last if self.metric == "loss" else model.bits_per_byte
+
+    @property
+    def mixed_code(self) -> list[str]:
+        """The codes under this table where they are several, else none."""
+        found = list(dict.fromkeys(code for model in self.models for code in model.code))
+        return found if len(found) > 1 else []
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=1) + "\n"
+
+    @classmethod
+    def load(cls, file: Path) -> "Results":
+        """Read what `to_json` wrote."""
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+            if values.pop("format") != FORMAT:
+                raise InputError(f"{file} is of another format than this version reads: run the comparison again")
+            values["models"] = [_model(model) for model in values["models"]]
+            return cls(**values)
+        except InputError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{file} does not read ({error}): run 'sympformer compare' again to write it") from error
+
+
+def _model(values: dict[str, Any]) -> ModelResult:
+    spreads = {n: Spread(**values[n]) for n in ("last", "best", "bits_per_byte") if values[n] is not None}
+    probes = {
+        name: ProbeFigure(Spread(**probe["accuracy"]), probe["chance"], probe["items"])
+        for name, probe in values["probes"].items()
+    }
+    difference = None if values["difference"] is None else Difference(**values["difference"])
+    curves = [Curve(**curve) for curve in values["curves"]]
+    return ModelResult(**values | spreads | {"probes": probes, "difference": difference, "curves": curves})

@@ -1,0 +1,171 @@
+"""The results as tables: for the terminal, CSV, Markdown and LaTeX, all from the same rows."""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sympformer import tables
+from sympformer.studies.results import ModelResult, Results, Spread
+from sympformer.tables import Head
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+NONE = "-"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the readable tables: its head and how a model's cell reads."""
+
+    head: str
+    cell: Callable[[Results, ModelResult], str]
+    left: bool = False
+    short: bool = False  # in the narrow table of the terminal too
+
+
+def columns(results: Results) -> list[Column]:
+    """The columns of a comparison. Those for a baseline or probes are there where the comparison has them."""
+    chosen = [
+        Column("#", lambda r, m: str(m.rank or NONE), short=True),
+        Column("model", lambda r, m: m.name, left=True, short=True),
+        Column("test loss", lambda r, m: with_spread(m.last), short=True),
+        Column("best", lambda r, m: with_spread(m.best)),
+        Column("bits/byte", lambda r, m: with_spread(m.bits_per_byte)),
+    ]
+    if results.baseline is not None:
+        chosen += [
+            Column(f"minus {results.baseline} [95 %]", _difference, short=True),
+            Column("verdict", _verdict, left=True, short=True),
+            Column("tokens to its loss", lambda r, m: _count(m.tokens_to_baseline)),
+            Column("s to its loss", lambda r, m: _count(m.seconds_to_baseline)),
+        ]
+    chosen += [
+        Column("rate", lambda r, m: NONE if m.lr is None else f"{m.lr:g}"),
+        Column("parameters", lambda r, m: f"{m.parameters:,}"),
+        Column("oracle/layer", lambda r, m: str(m.oracle_calls)),
+        Column("tokens/s", lambda r, m: _count(m.tokens_per_second), short=True),
+        Column("s a run", lambda r, m: _count(m.seconds)),
+        Column("MB a step", lambda r, m: _count(m.memory_mb)),
+    ]
+    for name in dict.fromkeys(probe for model in results.models for probe in model.probes):
+        chosen.append(Column(name, lambda r, m, name=name: _probe(m, name)))  # type: ignore[misc]
+    if results.mixed_code:
+        chosen.append(Column("code", lambda r, m: ", ".join(m.code), left=True, short=True))
+    return [*chosen, Column("audit", _audit, short=True)]
+
+
+def with_spread(figure: Spread | None) -> str:
+    """Mean and standard deviation over the seeds."""
+    if figure is None:
+        return NONE
+    return f"{figure.mean:.3f}" + ("" if figure.sd is None else f" ± {figure.sd:.3f}")
+
+
+def _difference(results: Results, model: ModelResult) -> str:
+    found = model.difference
+    if found is None:
+        return "baseline" if model.name == results.baseline else NONE
+    return f"{found.mean:+.3f}" + ("" if found.low is None else f" [{found.low:+.3f}, {found.high:+.3f}]")
+
+
+def _verdict(results: Results, model: ModelResult) -> str:
+    if model.diverged:
+        return "diverged"
+    return model.difference.verdict if model.difference is not None else NONE
+
+
+def _audit(results: Results, model: ModelResult) -> str:
+    return NONE if model.audit is None else "passed" if model.passed else "FAILED"
+
+
+def _count(value: float | None) -> str:
+    return NONE if value is None else f"{value:,.0f}"
+
+
+def _probe(model: ModelResult, name: str) -> str:
+    probe = model.probes.get(name)
+    return NONE if probe is None else f"{100 * probe.accuracy.mean:.0f} %"
+
+
+def rows(results: Results, chosen: Sequence[Column] | None = None) -> list[tuple[ModelResult, list[str]]]:
+    """The readable cells of every model, ranked ones first, in the chosen columns (all of them)."""
+    chosen = columns(results) if chosen is None else chosen
+    return [(model, [column.cell(results, model) for column in chosen]) for model in results.ranked()]
+
+
+def struck(model: ModelResult) -> bool:
+    """Whether a model is listed but struck out: its audit failed."""
+    return model.audit is not None and not model.passed
+
+
+def _heads(chosen: Sequence[Column]) -> list[Head]:
+    return [Head(column.head, column.left) for column in chosen]
+
+
+def terminal_table(results: Results) -> "Table":
+    """For a console: the columns that matter most, as many as a hundred characters hold."""
+    chosen = [column for column in columns(results) if column.short]
+    title = f"{results.title}: {results.budget}, seeds {', '.join(map(str, results.seeds))}"
+    found = rows(results, chosen)
+    styles = ["strike" if struck(m) else "bold" if m.name == results.baseline else None for m, _ in found]
+    return tables.terminal_table(title, _heads(chosen), [cells for _, cells in found], styles)
+
+
+def markdown_table(results: Results) -> str:
+    """For a README."""
+    cells = [[f"~~{c}~~" for c in of_model] if struck(m) else of_model for m, of_model in rows(results)]
+    return tables.markdown_table(_heads(columns(results)), cells)
+
+
+def latex_table(results: Results) -> str:
+    """For a paper: a tabular for the package booktabs, rows struck out with \\sout of ulem."""
+    chosen = columns(results)
+    lines = [
+        "% needs \\usepackage{booktabs} and, for struck rows, \\usepackage[normalem]{ulem}",
+        f"\\begin{{tabular}}{{{''.join('l' if c.left else 'r' for c in chosen)}}}",
+        "\\toprule",
+        " & ".join(_latex(c.head) for c in chosen) + r" \\",
+        "\\midrule",
+    ]
+    for model, cells in rows(results):
+        lines.append(" & ".join(f"\\sout{{{_latex(c)}}}" if struck(model) else _latex(c) for c in cells) + r" \\")
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
+
+
+def _latex(text: str) -> str:
+    for plain, escaped in (("\\", r"\textbackslash{}"), ("%", r"\%"), ("#", r"\#"), ("_", r"\_"), ("&", r"\&"),
+                           ("±", r"$\pm$")):  # fmt: skip
+        text = text.replace(plain, escaped)
+    return text
+
+
+def csv_table(results: Results) -> str:
+    """Every figure in full, one line a model, for other programs."""
+    names = ("loss", "loss_sd", "best_loss", "best_loss_sd", "bits_per_byte", "bits_per_byte_sd")
+    probes = list(dict.fromkeys(probe for model in results.models for probe in model.probes))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        ["rank", "model", "variant", "preset", "lr", *names, "difference", "low", "high", "verdict", "parameters",
+         "oracle_calls", "tokens_per_second", "seconds", "memory_mb", "tokens_to_baseline", "seconds_to_baseline",
+         "reached", *(f"probe_{name}" for name in probes), "audit", "code"]
+    )  # fmt: skip
+    for m in results.ranked():
+        spreads = [value for s in (m.last, m.best, m.bits_per_byte) for value in ((s.mean, s.sd) if s else ("", ""))]
+        d = m.difference
+        writer.writerow(
+            [m.rank or "", m.name, m.variant, m.preset or "", _blank(m.lr), *map(_blank, spreads),
+             *(("", "", "", "") if d is None else (d.mean, _blank(d.low), _blank(d.high), d.verdict)), m.parameters,
+             m.oracle_calls, *map(_blank, (m.tokens_per_second, m.seconds, m.memory_mb, m.tokens_to_baseline,
+             m.seconds_to_baseline)), m.reached,
+             *(m.probes[name].accuracy.mean if name in m.probes else "" for name in probes),
+             "" if m.audit is None else "passed" if m.passed else "failed", ", ".join(m.code)]
+        )  # fmt: skip
+    return text.getvalue()
+
+
+def _blank(value: Any) -> Any:
+    return "" if value is None else value

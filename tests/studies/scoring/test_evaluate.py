@@ -1,0 +1,175 @@
+"""`sympformer eval`: runs and Hugging Face folders, text and probes, and every wrong use in one sentence."""
+
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sympformer import cli, data
+from sympformer.studies.scoring.evaluate import open_text, open_trained, text_losses
+from sympformer.training import TrainConfig, TrainedRun, evaluate_model, load_run, run_training
+
+BLOCK = 32
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Prepared tokens of two tokenizers, and a run of two steps on the first."""
+    torch.set_num_threads(1)
+    place = tmp_path_factory.mktemp("eval")
+    bpe = data.prepare("storybook:60", "bpe:300", place / "bpe", validation=0.2).folder
+    other = data.prepare("storybook:60", "byte", place / "byte", validation=0.2).folder
+    model = {"n_layer": 2, "n_head": 2, "d_model": 16, "block_size": BLOCK}
+    options: dict[str, Any] = {"steps": 2, "batch_size": 2, "eval_tokens": 64, "sample_tokens": 2}
+    run_training(
+        TrainConfig.from_dict(options | {"model": model, "data": {"folder": str(bpe)}, "out": str(place / "run")})
+    )
+    return {"bpe": bpe, "byte": other, "run": place / "run"}
+
+
+@pytest.fixture(scope="module")
+def hf(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small GPT-2 with the tokenizer of the first data, as transformers saves it."""
+    transformers = pytest.importorskip("transformers")
+    tokenizer = data.load_tokenizer(folders["bpe"])
+    folder = tmp_path_factory.mktemp("hf")
+    config = transformers.GPT2Config(
+        vocab_size=tokenizer.vocab_size, n_positions=BLOCK, n_embd=16, n_layer=2, n_head=2, initializer_range=0.5
+    )
+    torch.manual_seed(0)
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(folders["bpe"] / "tokenizer.json"), eos_token=tokenizer.decode([tokenizer.end_of_text])
+    ).save_pretrained(folder)
+    return folder
+
+
+def run_eval(capsys: pytest.CaptureFixture[str], *args: object) -> str:
+    """What a command that succeeds prints."""
+    capsys.readouterr()
+    assert cli.main(["eval", *map(str, args)]) == 0
+    return capsys.readouterr().out
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *args: object) -> str:
+    """What a command that must fail says: one line, and nothing on stdout."""
+    capsys.readouterr()
+    assert cli.main(["eval", *map(str, args)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    # transformers shows its own bar while it loads
+    lines = [line for line in said.err.splitlines() if line and not line.startswith("Loading weights")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_a_run_on_its_own_data(folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    run = load_run(folders["run"], "last")
+    tokens = data.load_prepared(folders["bpe"]).tokens("validation")
+    expected = evaluate_model(run.model, data.validation_blocks(tokens, BLOCK), run.tokenizer.byte_lengths())
+    shown = run_eval(capsys, folders["run"], "--which", "last")
+    assert f"{expected.loss:.4f} nats per token ({len(tokens) - 1:,} tokens)" in shown
+    assert f"{expected.perplexity:.3f} perplexity" in shown
+    assert f"{expected.bits_per_byte:.4f} bits per byte" in shown
+    assert "step 2" in shown
+    assert "probes" not in shown
+    fewer = run_eval(capsys, folders["run"], "--split", "train", "--tokens", 100)
+    assert "(96 tokens)" in fewer
+    assert "train of storybook" in fewer
+
+
+def test_which_weights(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def watched(folder: str, which: str, **options: Any) -> TrainedRun:
+        asked.append(which)
+        return load_run(folder, which, **options)
+
+    monkeypatch.setattr("sympformer.training.run.load_run", watched)
+    open_trained(str(folders["run"]))
+    open_trained(str(folders["run"]), "last")
+    assert asked == ["best", "last"]
+
+
+def test_a_run_with_probes(folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    shown = run_eval(capsys, folders["run"], "--probes", "--tokens", 64)
+    assert "bits per byte" in shown
+    for name in ("cloze", "binding", "agreement", "attractor", "pronoun", "who"):
+        assert name in shown
+    assert "240 of 240 cloze probes" in shown  # told: the texts do not fit into 32 tokens
+
+
+def test_a_hugging_face_folder(folders: dict[str, Path], hf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = run_eval(capsys, hf, "--probes")
+    assert "agreement" in shown
+    assert "nats per token" not in shown
+    assert "nats per token" in run_eval(capsys, hf, "--data", folders["bpe"], "--tokens", 64)
+
+
+def test_the_loss_of_a_hugging_face_folder(folders: dict[str, Path], hf: Path) -> None:
+    """Against the plain sum over windows, one token after the other."""
+    trained = open_trained(str(hf))
+    prepared = open_text(trained, str(folders["bpe"]), "validation")
+    assert prepared is not None
+    result = text_losses(trained, prepared, "validation", tokens=320, batch_size=3)
+    nats, count, size = 0.0, 0, 0
+    for inputs, targets in data.validation_blocks(prepared.tokens("validation"), BLOCK, 320).batches(1):
+        chances = trained.target.logits(torch.from_numpy(inputs)).double().softmax(-1)[0]
+        for place, token in enumerate(targets[0].tolist()):
+            nats -= math.log(float(chances[place, token]))
+            size += len(prepared.tokenizer.decode([token]).encode()) if token != prepared.tokenizer.end_of_text else 0
+            count += 1
+    assert result.tokens == count == 320
+    assert result.loss == pytest.approx(nats / count, abs=1e-5)
+    assert result.bits_per_byte == pytest.approx(nats / math.log(2) / size, rel=1e-5)
+
+
+def test_tokens_of_another_tokenizer(
+    folders: dict[str, Path], hf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for target in (folders["run"], hf):
+        assert "were made by another tokenizer than the model's" in refusal(
+            capsys, target, "--data", folders["byte"], "--probes"
+        )
+    same_size = data.prepare("storybook:25", "bpe:300", tmp_path / "bpe", seed=5, validation=0.2).folder
+    assert "it gives other ids for '" in refusal(capsys, hf, "--data", same_size)
+
+
+def test_another_end_of_text(
+    folders: dict[str, Path], hf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    shutil.copytree(hf, tmp_path / "hf")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    tokenizer.eos_token = "e"
+    tokenizer.save_pretrained(tmp_path / "hf")
+    assert "a text ends with id 299, not " in refusal(capsys, tmp_path / "hf", "--data", folders["bpe"])
+
+
+def test_a_folder_without_a_tokenizer(
+    folders: dict[str, Path], hf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(hf, tmp_path / "hf", ignore=shutil.ignore_patterns("tokenizer*", "special*"))
+    assert "has no tokenizer, and the probes are text" in refusal(capsys, tmp_path / "hf", "--probes")
+    assert "the model comes without one" in refusal(capsys, tmp_path / "hf", "--data", folders["bpe"])
+
+
+@pytest.mark.parametrize("target", ["softmax-exp-euler", "some.module:build", "model.py", "model.py:build"])
+def test_only_trained_models(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"{target} has no trained weights: name a run's folder" in refusal(capsys, target)
+
+
+def test_bad_folders_and_numbers(
+    folders: dict[str, Path], hf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "is not the folder of a trained model" in refusal(capsys, tmp_path / "nothing")
+    assert "holds no run and no Hugging Face model" in refusal(capsys, tmp_path)
+    assert "tokens must be at least 1" in refusal(capsys, folders["run"], "--tokens", 0)
+    assert "batch_size must be at least 1" in refusal(capsys, folders["run"], "--batch_size", 0)
+    assert "has no split 'tset'" in refusal(capsys, folders["run"], "--split", "tset", "--probes")
+    assert "brings no data of its own" in refusal(capsys, hf)
+    assert "leave out --which" in refusal(capsys, hf, "--which", "last", "--probes")
+    assert "does not exist" in refusal(capsys, folders["run"], "--data", tmp_path / "nothing")
