@@ -109,7 +109,12 @@ class CheckpointFolder:
         return folder
 
     def _path(self, kind: str, step: int) -> Path:
-        return self.folder / f"{kind}-{step:08d}"
+        return checkpoint_path(self.folder, kind, step)
+
+
+def checkpoint_path(folder: Path, kind: str, step: int) -> Path:
+    """Where the checkpoint of a step is, or would be."""
+    return folder / f"{kind}-{step:08d}"
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:

@@ -43,10 +43,11 @@ class TrainResult:
     rank: int = 0  # of the process among several; the first one speaks for all
 
 
-def run_training(config: TrainConfig, resume: bool = False, bar: bool | None = None) -> TrainResult:
+def run_training(config: TrainConfig, resume: bool = False, bar: bool | None = None, echo: float = 0.0) -> TrainResult:
     """Train. resume: continue the run in `config.out` from its newest good checkpoint, with its own config.
 
     bar: show a progress line; None where stderr is a terminal.
+    echo: seconds after a signal in which another one is the same wish.
     """
     if resume:
         config = stored_config(config)
@@ -61,7 +62,7 @@ def run_training(config: TrainConfig, resume: bool = False, bar: bool | None = N
     cfg = choose_model(config.model, prepared.tokenizer)
     check_sizes(config, cfg, prepared, fabric.world_size)
     with _claim(fabric, config, cfg, prepared, resume) as folder:
-        result = _train(fabric, config, build_model(cfg, seed=config.seed), prepared, folder, bar)
+        result = _train(fabric, config, build_model(cfg, seed=config.seed), prepared, folder, bar, echo)
         leave_together(fabric)
     return result
 
@@ -118,6 +119,7 @@ def _train(
     prepared: Prepared,
     folder: Path,
     bar: bool | None,
+    echo: float = 0.0,
 ) -> TrainResult:
     reporter = Reporter(config.total_steps(model.cfg.block_size), not fabric.is_global_zero, bar)
     checkpoints = CheckpointFolder(folder / runs.CHECKPOINTS, config.keep_last)
@@ -134,7 +136,7 @@ def _train(
         trainer = Trainer(fabric, config, model, prepared, checkpoints, reporter, checkpoint)
         if fabric.is_global_zero and trainer.progress.step < trainer.total and (other := runs.note_code(folder)):
             reporter.say(other)
-        stopped_by = trainer.run()
+        stopped_by = trainer.run(echo)
         return TrainResult(
             folder,
             trainer.progress.step,

@@ -81,11 +81,11 @@ class Trainer:
 
     # --- the loop
 
-    def run(self) -> int | None:
-        """Train to the end; returns the signal that stopped it earlier, if any."""
+    def run(self, echo: float = 0.0) -> int | None:
+        """Train to the end; returns the signal that stopped it earlier, if any. echo: see `StopSignal`."""
         self._announce()
         self.model.train()
-        with StopSignal(ECHO_SECONDS if self.fabric.world_size > 1 else 0.0) as stop:
+        with StopSignal(max(echo, ECHO_SECONDS if self.fabric.world_size > 1 else 0.0)) as stop:
             shared = SharedStop(self.fabric, stop, self.progress.step)
             self.reporter.start()
             while self.progress.step < self.total:

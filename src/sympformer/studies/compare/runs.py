@@ -8,7 +8,7 @@ from typing import Any
 
 from sympformer.errors import InputError, unknown_name
 from sympformer.progress import steps_with_progress
-from sympformer.studies.compare.assemble import METRICS, Entry, ScoredRun, describe_data, make_results, one_code
+from sympformer.studies.compare.assemble import METRICS, Entry, ScoredRun, describe_data, make_results, older, one_code
 from sympformer.studies.results import Results
 from sympformer.studies.scoring.score import score_run
 from sympformer.training.choices import open_data
@@ -44,6 +44,7 @@ def runs_results(
     entries = [_entry(names[folders[i]], Path(folders[i]), split) for i in steps_with_progress(len(folders), "scoring")]
     configs = {entry.name: entry.runs[0].config.to_dict() for entry in entries}
     prepared = open_data(entries[0].runs[0].config.data)
+    scored = f"Scored on the {split} split" + ("." if split == "test" else ": there is no test split.")
     return make_results(
         "runs side by side",
         entries,
@@ -53,7 +54,7 @@ def runs_results(
         seeds=sorted({entry.runs[0].config.seed for entry in entries}),
         data=describe_data(prepared) | {"scored": split},
         config=configs,
-        notes=[*NOTES, f"Scored on the {split} split" + ("." if split == "test" else ": there is no test split.")],
+        notes=[*older(entries), *NOTES, scored],
     )
 
 
