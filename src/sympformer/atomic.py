@@ -34,9 +34,7 @@ def staged_folder(out: Path, replace: bool = False, last: str | None = None) -> 
     last: the file that says that the folder is whole. Where `out` is a mount point, which no folder can replace, the
     files move into it one by one, this one last.
     """
-    if "\0" in str(out):
-        raise InputError(f"{str(out)!r} cannot be the name of a folder")
-    out = Path(os.path.realpath(out))  # through a link, to where it points
+    out = _real(out)
     with _place_for(out):
         mounted = os.path.ismount(out)
         for place in (out.parent, out):
@@ -56,7 +54,7 @@ def one_at_a_time(out: Path) -> Iterator[None]:
 
     The lock is a hidden file beside it that goes with the last of them.
     """
-    out = Path(os.path.realpath(out))
+    out = _real(out)
     file = out.parent / f".{out.name[:100]}.lock"
     with _place_for(out):
         try:
@@ -69,6 +67,13 @@ def one_at_a_time(out: Path) -> Iterator[None]:
                 yield
             finally:
                 file.unlink(missing_ok=True)
+
+
+def _real(out: Path) -> Path:
+    """Through a link, to where it points."""
+    if "\0" in str(out):
+        raise InputError(f"{str(out)!r} cannot be the name of a folder")
+    return Path(os.path.realpath(out))
 
 
 @contextmanager

@@ -65,12 +65,20 @@ def open_data(config: DataConfig, seed: int = 0) -> Prepared:
         except InputError:
             pass  # prepared in another way: left alone
     folder = cache_folder(config, seed)
+    _check_owner(folder)
     try:
         return _prepare(config, folder, seed)
     except InputError:
         if not (folder / SHEET).is_file():
             raise
     return _prepare(config, folder, seed, overwrite=True)  # the text has changed since, or the cache is damaged
+
+
+def _check_owner(folder: Path) -> None:
+    """In a cache that several people share, only one's own tokens are taken: those of others may be anything."""
+    for path in (folder, folder / SHEET, *folder.glob("*.bin")) if folder.exists() else ():
+        if hasattr(os, "geteuid") and path.exists() and path.stat().st_uid not in (os.geteuid(), 0):
+            raise InputError(f"{path} belongs to another user: choose a cache of your own with SYMPFORMER_CACHE")
 
 
 def cache_folder(config: DataConfig, seed: int = 0) -> Path:
