@@ -143,7 +143,13 @@ def remove_leftovers(folder: Path) -> None:
 
 def is_new(folder: Path) -> bool:
     """Whether a new folder may go there: nothing is there, or a folder with nothing in it but leftovers."""
-    return not os.path.lexists(folder) or (folder.is_dir() and not _content(folder))
+    try:
+        os.lstat(folder)
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError) as error:  # ValueError: a character that no name has
+        raise InputError(f"cannot write {folder}: {getattr(error, 'strerror', error)}") from error
+    return folder.is_dir() and not _content(folder)
 
 
 def _content(folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ be wrong with them. YAML has no aliases, tags or repeated keys here, and the num
 
 import hashlib
 import json
+import math
 import os
 import re
 import stat
@@ -15,7 +16,7 @@ from typing import Any
 from sympformer.errors import InputError
 
 LARGEST, DEEPEST = 1 << 26, 40  # bytes of a JSON or text file; levels of nesting
-LARGEST_YAML = 1 << 20
+LARGEST_YAML, MOST_DIGITS = 1 << 20, 300
 
 
 def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
@@ -117,8 +118,64 @@ def _loader() -> Any:
     }
     for tag, pattern in (("int", whole), ("float", number)):
         Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", pattern, list("-+.0123456789"))
-    Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value.replace("_", "")))
+    Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
     return Loader
+
+
+def _whole_number(loader: Any, node: Any) -> int:
+    import yaml
+
+    digits = node.value.replace("_", "")
+    if len(digits) > MOST_DIGITS:
+        raise yaml.YAMLError(f"line {node.start_mark.line + 1} holds a number of {len(digits)} digits")
+    return int(digits)
+
+
+def check_weights(file: Path, config: dict[str, Any]) -> None:
+    """Refuse a config that the weights beside it cannot be of, before anything of its sizes is allocated.
+
+    file: safetensors; its header tells how many tensors and numbers there are.
+    """
+    tensors, numbers = _header(file)
+    layers, width, tables = (
+        max((int(config[name]) for name in names if isinstance(config.get(name), int)), default=0)
+        for names in (("n_layer", "num_hidden_layers"), ("d_model", "hidden_size", "n_embd"), ("vocab_size",))
+    )
+    if layers > (tensors if not config.get("share_layers") else 10_000) or width * max(width, tables) > numbers:
+        raise InputError(f"the weights in {file} belong to another model than the config beside them")
+
+
+def _header(file: Path) -> tuple[int, int]:
+    """The number of tensors in a safetensors file, and of numbers in them."""
+    size = file.stat().st_size
+    if not file.is_file():
+        raise InputError(f"{file} is not a regular file")
+    with file.open("rb") as content:
+        length = int.from_bytes(content.read(8), "little")
+        if not 2 <= length <= min(size, LARGEST):
+            raise InputError(f"{file} is damaged: it is no safetensors file")
+        try:
+            header = json.loads(content.read(length))
+            shapes = [tensor["shape"] for name, tensor in header.items() if name != "__metadata__"]
+            return len(shapes), min(size, sum(math.prod(shape) for shape in shapes))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise InputError(f"{file} is damaged: its header does not read") from error
+
+
+def check_files(folder: Path, files: dict[str, str], record: str) -> None:
+    """Files of a folder are those that a record in it has the checksums of. Nothing outside the folder is looked at."""
+    for name, checksum in files.items():
+        file = folder / name
+        if Path(name).name != name or name in (".", ".."):
+            raise InputError(f"{folder / record} names a file outside its folder, {name!r}: it is not from an export")
+        if not file.is_file():
+            raise InputError(f"{folder} is not whole: cannot read {name}")
+        with file.open("rb") as content:
+            if hashlib.file_digest(content, "sha256").hexdigest() != checksum:
+                raise InputError(
+                    f"{file} has changed since the export: take a fresh copy of the folder, "
+                    f"or, if the change is meant, remove {record} beside it"
+                )
 
 
 def sha256(content: bytes) -> str:

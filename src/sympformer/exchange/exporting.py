@@ -51,7 +51,9 @@ def export_run(
         parameters = sum(parameter.numel() for parameter in trained.model.parameters())
         facts = CardFacts(name or out.name, trained.model.cfg, parameters, record)
         (work / CARD).write_text(card(facts), encoding="utf-8")
-        record = record.with_files(work, [CONFIG, WEIGHTS, TOKENIZER])
+        # what an import reads; card and code are for people to change
+        protected = sorted(path.name for path in work.iterdir() if path.suffix in (".json", ".safetensors"))
+        record = record.with_files(work, protected)
         (work / RECORD).write_text(record.to_json(), encoding="utf-8")
     return record
 

@@ -12,6 +12,7 @@ from sympformer.exchange.record import Record, read_record
 from sympformer.exchange.tokenizers import read_tokenizer
 from sympformer.models import LanguageModel
 from sympformer.provenance import this_code
+from sympformer.reading import check_weights, read_json
 from sympformer.training import run as runs
 from sympformer.training.checkpoint import CheckpointFolder, Progress, model_tensors
 from sympformer.training.config import DataConfig, TrainConfig
@@ -33,6 +34,8 @@ def import_run(folder: str | Path, out: str | Path, say: Callable[[str], None] =
     check_new(out)
     check_folder(folder)
     record = read_record(folder)
+    if (folder / WEIGHTS).is_file():
+        check_weights(folder / WEIGHTS, _json(folder / CONFIG))
     model = read_model(folder)
     tokenizer = read_tokenizer(folder, None if record is None else record.tokenizer)
     if tokenizer.vocab_size > model.cfg.vocab_size:
@@ -128,14 +131,9 @@ def _unknown(record: Record | None) -> str:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}") from error
-    except ValueError as error:
-        raise InputError(f"{file} is damaged: it is not JSON; take a fresh copy of the folder") from error
-    if not isinstance(values, dict):
-        raise InputError(f"{file} is damaged: it must hold named values, got {type(values).__name__}")
-    return values
+        return read_json(file)
+    except InputError as error:
+        raise InputError(f"{error}; take a fresh copy of the folder") from error
 
 
 def _line(error: BaseException) -> str:
