@@ -88,6 +88,7 @@ LINES: dict[str, list[str]] = {
     "width": ["train", "--model.d_model", "10000000", "--model.n_head", "1"],
     "steps": ["train", "--steps", "9" * 400],
     "rate": ["train", "--lr", "9" * 400],
+    "budget": ["compare", "COMPARE", "--choose.steps", "0"],
     "control": ["train", "--model.variant", "\x1b[2J\x07\n"],
     "echo": ["train", "--model.variant", "many words " * 500],
 }
@@ -99,7 +100,9 @@ def test_command_lines(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SYMPFORMER_CACHE", str(tmp_path / "cache"))
-    said = error_of(capsys, *(str(run) if arg == "RUN" else arg for arg in LINES[case]))
+    compare = Path(__file__).parents[1] / "configs" / "compare" / "demo.yaml"
+    known = {"RUN": str(run), "COMPARE": str(compare)}
+    said = error_of(capsys, *(known.get(arg, arg) for arg in LINES[case]))
     assert len(said) < 800
     for arg in LINES[case]:
         assert len(arg) <= 200 or arg[:200] not in said

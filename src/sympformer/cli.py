@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read what we print has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    except (SympformerError, OSError, MemoryError, ImportError, RuntimeError) as error:
+    except (SympformerError, OSError, MemoryError, ImportError, RuntimeError, ValueError) as error:
         if (sentence := _sentence(error)) is None:
             raise
         print(f"sympformer: error: {shortened(sentence, args)}", file=sys.stderr)
@@ -109,6 +109,8 @@ def _sentence(error: Exception) -> str | None:
     """What a person can mend, in words: wrong input, and what the system refuses. None: a bug, for its traceback."""
     if isinstance(error, SympformerError):
         return str(error)
+    if isinstance(error.__cause__, SympformerError):  # the parser has made an error of its own of it
+        return str(error.__cause__)
     if isinstance(error, OSError):
         place = f" ({error.filename})" if error.filename is not None else ""
         return f"the system says: {error.strerror or error}{place}"

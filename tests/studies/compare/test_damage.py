@@ -163,3 +163,13 @@ def test_two_at_work_on_one_comparison(whole: Path, capsys: pytest.CaptureFixtur
         assert again(whole) == 2
     assert "another process is at work on the comparison" in capsys.readouterr().err
     assert train_cell.__module__ == "sympformer.studies.compare.grid"  # found by name in a worker
+
+
+@pytest.mark.parametrize("name", ["$x^{", "a[/]b", "c\x07\x1b[2J", "d&<e>", "e\\frac{"])
+def test_names_of_runs_are_text(name: str, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for run in ("gpt", name):
+        shutil.copytree(whole / "runs/gpt/final-seed1", tmp_path / run)
+    assert main(["report", str(tmp_path / "gpt"), str(tmp_path / name), "--out", str(tmp_path / "r.html")]) == 0
+    page = (tmp_path / "r.html").read_text()
+    assert "<e>" not in page
+    assert "\x1b" not in page + capsys.readouterr().out

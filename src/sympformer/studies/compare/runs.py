@@ -61,7 +61,8 @@ def runs_results(
 def _name(folder: str, folders: Sequence[str]) -> str:
     """The folder's last part, or as much of the path as tells it from the others."""
     common = os.path.commonpath([os.path.abspath(other) for other in folders]) if len(folders) > 1 else None
-    return os.path.relpath(os.path.abspath(folder), common) if common else Path(folder).name
+    name = os.path.relpath(os.path.abspath(folder), common) if common else Path(folder).name
+    return "".join(c if c.isprintable() else "\ufffd" for c in name)  # what no page and no picture can hold
 
 
 def _check_comparable(runs: Sequence[TrainedRun], metric: str) -> None:
