@@ -12,7 +12,18 @@ import sympformer
 ROOT = Path(sympformer.__file__).parent
 
 # storey -> storeys it may import from (its own always); files at the root other than these are named like storeys
-LEAVES = {"atomic", "config_checks", "errors", "lazy", "machine", "progress", "provenance", "tables"}
+LEAVES = {
+    "atomic",
+    "config_checks",
+    "errors",
+    "lazy",
+    "locks",
+    "machine",
+    "progress",
+    "provenance",
+    "safe_files",
+    "tables",
+}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "config_checks": {"errors"},
@@ -20,7 +31,9 @@ ALLOWED: dict[str, set[str]] = {
     "progress": set(),
     "provenance": {"machine"},
     "tables": set(),
-    "atomic": {"errors"},
+    "locks": {"errors"},
+    "safe_files": {"errors"},
+    "atomic": {"errors", "locks"},
     "machine": {"atomic", "errors"},
     "flows": LEAVES,
     "ops": LEAVES,

@@ -1,39 +1,88 @@
 """Write all or nothing: a folder (`staged_folder`), files into one that may hold others (`staged_files`), a text file
 (`write_file`).
+
+Half-written things have hidden random names and are locked by the process that writes them. What a killed process left
+is not locked any more: the next one that writes in the same place removes it.
 """
 
+import errno
 import os
-import re
+import secrets
 import shutil
-import socket
-import tempfile
+import stat
+import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from sympformer.errors import InputError
+from sympformer.locks import Busy, Lock
+
+HIDDEN = ".sympformer-"  # begins the name of all that is half-written, or replaced and not yet removed
+
+
+class Taken(InputError):
+    """Something else stands where a new folder was to go."""
 
 
 @contextmanager
-def staged_folder(out: Path) -> Iterator[Path]:
-    """A temporary folder beside `out` that takes its name when the block ends well, and vanishes when it does not.
+def staged_folder(out: Path, replace: bool = False, last: str | None = None) -> Iterator[Path]:
+    """A temporary folder that becomes `out` when the block ends well, and vanishes when it does not.
 
-    A killed process leaves a hidden folder with another name; the next run on the same machine removes it.
+    replace: take the place of what is there; otherwise `out` must be new or empty when the block ends.
+    last: the file that says that the folder is whole. Where `out` is a mount point, which no folder can replace, the
+    files move into it one by one, this one last.
     """
-    if "\0" in str(out):
-        raise InputError(f"{str(out)!r} cannot be the name of a folder")
-    made = [parent for parent in out.absolute().parents if not os.path.exists(parent)]
-    work = out.parent / f".{out.name}.partial-{socket.gethostname()}-{os.getpid()}"
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(out)
-        work.mkdir()
-        try:
+    out = _real(out)
+    with _place_for(out):
+        mounted = os.path.ismount(out)
+        for place in (out.parent, out):
+            remove_leftovers(place)
+        with _hidden_folder(out if mounted else out.parent) as work:
             yield work
             _sync(work)
-            _replace(work, out)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+            if mounted:
+                _move_into(work, out, replace, last)
+            else:
+                _rename(work, out, replace)
+
+
+@contextmanager
+def one_at_a_time(out: Path) -> Iterator[None]:
+    """Only one process at a time makes what will stand at `out`; the others wait.
+
+    The lock is a hidden file beside it that goes with the last of them.
+    """
+    out = _real(out)
+    file = out.parent / f".{out.name[:100]}.lock"
+    with _place_for(out):
+        try:
+            lock = Lock(file, create="missing")
+        except Busy:
+            print(f"waiting for another process that writes {out}", file=sys.stderr, flush=True)
+            lock = Lock(file, wait=True, create="missing")
+        with lock:
+            try:
+                yield
+            finally:
+                file.unlink(missing_ok=True)
+
+
+def _real(out: Path) -> Path:
+    """Through a link, to where it points."""
+    if "\0" in str(out):
+        raise InputError(f"{str(out)!r} cannot be the name of a folder")
+    return Path(os.path.realpath(out))
+
+
+@contextmanager
+def _place_for(out: Path) -> Iterator[None]:
+    """Make the folders above `out`; those that stay empty because the block fails are removed."""
+    made = [parent for parent in out.parents if not os.path.exists(parent)]
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
         _remove_empty(made)
         raise InputError(f"cannot write {out}: {error.strerror or error}") from error
@@ -51,67 +100,105 @@ def staged_files(out: Path, stale: Iterable[str] = ()) -> Iterator[Path]:
     this run does not write again are removed.
     """
     out = out.absolute()
-    ground = next(path for path in (out, *out.parents) if path.exists())
+    ground = next(path for path in (out, *out.parents) if os.path.exists(path))
     if not ground.is_dir():
         raise InputError(f"cannot write to the folder {out}: {ground} is a file; name another folder")
-    folder = None
     try:
-        folder = Path(tempfile.mkdtemp(prefix=".sympformer-", dir=ground))
-        yield folder
-        _publish(folder, out, stale)
+        remove_leftovers(ground)
+        with _hidden_folder(ground) as folder:
+            yield folder
+            _publish(folder, out, stale)
     except OSError as error:
         raise InputError(f"cannot write to the folder {out}: {error.strerror or error}") from error
-    finally:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_file(path: Path, content: str) -> None:
     """Write a text file under a temporary name, then give it its own."""
-    work = path.with_name(f".{path.name}.partial-{os.getpid()}")  # several processes may write the same
-    try:
-        write_synced(work, content.encode())
-        os.replace(work, path)
-    except BaseException:
-        work.unlink(missing_ok=True)
-        raise
+    with _hidden(path.parent, "new") as lock:
+        try:
+            _write(lock.descriptor, content.encode())
+            os.replace(lock.path, path)
+        except BaseException:
+            lock.path.unlink(missing_ok=True)
+            raise
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Write a file and make sure that it is on disk."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    """Write a new file and make sure that it is on disk."""
+    with path.open("xb") as file:
+        _write(file.fileno(), content)
 
 
-def remove_partial(folder: Path) -> None:
-    """Remove what a killed process left half-written in a folder that no other process uses."""
-    for path in folder.glob(".*.partial-*") if folder.is_dir() else ():
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _remove_leftovers(out: Path) -> None:
-    pattern = re.compile(rf"\.{re.escape(out.name)}\.(?:partial|old)-{re.escape(socket.gethostname())}-(\d+)")
-    for path in out.parent.iterdir():
-        match = pattern.fullmatch(path.name)
-        if match and not _alive(int(match.group(1))):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left half-written in a folder; what a living one writes is locked and stays."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
+        found = [Path(entry.path) for entry in os.scandir(folder) if entry.name.startswith(HIDDEN)]
     except OSError:
+        return  # what follows will say what is wrong with the folder
+    for path in found:
+        with suppress(OSError, Busy), Lock(path) as lock:
+            if lock.real:
+                _remove(path)
+
+
+def is_new(folder: Path) -> bool:
+    """Whether a new folder may go there: nothing is there, or a folder with nothing in it but leftovers."""
+    try:
+        os.lstat(folder)
+    except FileNotFoundError:
         return True
-    return True
+    except (OSError, ValueError) as error:  # ValueError: a character that no name has
+        raise InputError(f"cannot write {folder}: {getattr(error, 'strerror', error)}") from error
+    return folder.is_dir() and not _content(folder)
+
+
+def _content(folder: Path) -> list[Path]:
+    """What is in a folder, without leftovers and what a fresh disk brings along."""
+    return [path for path in folder.iterdir() if not path.name.startswith(HIDDEN) and path.name != "lost+found"]
+
+
+@contextmanager
+def _hidden_folder(parent: Path) -> Iterator[Path]:
+    """A new locked folder with a hidden name; what is still there when the block ends is removed."""
+    with _hidden(parent, "folder") as lock:
+        try:
+            yield lock.path
+        finally:
+            shutil.rmtree(lock.path, ignore_errors=True)
+
+
+def _hidden(parent: Path, what: Literal["new", "folder"]) -> Lock:
+    """A new locked file or folder with a hidden name that nobody can foresee."""
+    tries = 10
+    while True:
+        path, tries = parent / f"{HIDDEN}{secrets.token_hex(8)}", tries - 1
+        try:
+            if what == "new":
+                return Lock(path, create="new")
+            path.mkdir()
+            return Lock(path, wait=True)
+        except (FileExistsError, FileNotFoundError):  # another process has just taken it for a leftover
+            if not tries:
+                raise
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(descriptor, left) :]
+    os.fsync(descriptor)
+
+
+def _remove(path: Path) -> None:
+    if stat.S_ISDIR(os.lstat(path).st_mode):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _sync(folder: Path) -> None:
     """Make sure that the content is on disk before the name says that it is."""
-    for path in [*folder.iterdir(), folder]:
+    for path in [*folder.rglob("*"), folder]:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -119,12 +206,37 @@ def _sync(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _replace(work: Path, out: Path) -> None:
-    old = out.parent / f".{out.name}.old-{socket.gethostname()}-{os.getpid()}"
-    if out.exists():
+def _rename(work: Path, out: Path, replace: bool) -> None:
+    """One call that cannot replace a folder with something in it."""
+    if replace and os.path.exists(out):
+        old = out.parent / f"{HIDDEN}{secrets.token_hex(8)}"
         out.rename(old)
-    work.rename(out)
-    shutil.rmtree(old, ignore_errors=True)
+        work.rename(out)
+        shutil.rmtree(old, ignore_errors=True)
+        return
+    try:
+        work.rename(out)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise _taken(out) from error
+    except OSError as error:
+        if error.errno == errno.ENOTEMPTY:
+            raise _taken(out) from error
+        raise
+
+
+def _move_into(work: Path, out: Path, replace: bool, last: str | None) -> None:
+    """What is in `work` to `out`, which stays the folder it is."""
+    there = _content(out)
+    if there and not replace:
+        raise _taken(out)
+    for path in sorted(there, key=lambda path: path.name != last):
+        _remove(path)
+    for path in sorted(work.iterdir(), key=lambda path: path.name == last):
+        path.rename(out / path.name)
+
+
+def _taken(out: Path) -> Taken:
+    return Taken(f"{out} is in use by now: another process has written there; choose another place")
 
 
 def _remove_empty(folders: list[Path]) -> None:

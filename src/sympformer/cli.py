@@ -6,6 +6,7 @@ Only the chosen command's module is imported, so `sympformer --help` needs no to
 import difflib
 import inspect
 import json
+import os
 import re
 import signal
 import sys
@@ -13,6 +14,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from sympformer import __version__
@@ -37,6 +40,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("sympformer.training.commands:train", "train a language model, or continue a run"),
 }
 
+ECHO, LONGEST = 150, 700  # characters of an input that a sentence repeats, and of a sentence
+NO_MEMORY = r"can't allocate memory|[Cc]annot allocate memory|failed to map segment|not enough memory|out of memory"
 USAGE = "usage: sympformer [-h] [--version] COMMAND ..."
 
 
@@ -83,13 +88,54 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         with _sigterm_like_ctrl_c():
-            return _run(load(args[0]), args)
-    except SympformerError as error:
-        print(f"sympformer: error: {error}", file=sys.stderr)
-        return 2
+            _check_text(args)
+            code = _run(load(args[0]), args)
+            sys.stdout.flush()
+            return code
     except KeyboardInterrupt as stop:
         print("sympformer: stopped", file=sys.stderr)
         return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
+    except BrokenPipeError:  # whoever read what we print has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except (SympformerError, OSError, MemoryError, ImportError, RuntimeError, ValueError) as error:
+        if (sentence := _sentence(error)) is None:
+            raise
+        print(f"sympformer: error: {shortened(sentence, args)}", file=sys.stderr)
+        return 2
+
+
+def _sentence(error: Exception) -> str | None:
+    """What a person can mend, in words: wrong input, and what the system refuses. None: a bug, for its traceback."""
+    if isinstance(error, SympformerError):
+        return str(error)
+    if isinstance(error.__cause__, SympformerError):  # the parser has made an error of its own of it
+        return str(error.__cause__)
+    if isinstance(error, OSError):
+        place = f" ({error.filename})" if error.filename is not None else ""
+        return f"the system says: {error.strerror or error}{place}"
+    if isinstance(error, MemoryError) or re.search(NO_MEMORY, str(error)):
+        return "there is not enough memory: choose smaller sizes, or fewer --jobs"
+    return None
+
+
+def _check_text(args: Sequence[str]) -> None:
+    for place, arg in enumerate(args, start=1):
+        if not arg.isascii() and any("\ud800" <= character <= "\udfff" for character in arg):
+            raise InputError(f"argument {place} is not UTF-8 text")
+        if re.fullmatch(r"(?:--[\w.]+=)?[-+]?\d{300,}", arg):
+            raise InputError(f"argument {place} is a number of {len(arg)} digits")
+
+
+def shortened(sentence: str, args: Sequence[str] = ()) -> str:
+    """A sentence that repeats little of a long input, on one line, with nothing in it that moves a cursor."""
+    values = {value for arg in args for value in (arg, arg.partition("=")[2]) if len(value) > ECHO}
+    for value in sorted(values, key=len, reverse=True):
+        for spelled in (value, repr(value)[1:-1]):
+            sentence = sentence.replace(spelled, f"{spelled[:ECHO]}...")
+    sentence = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(sentence.split()))
+    sentence = re.sub(rf"(\S{{{ECHO}}})\S{{20,}}", r"\1...", sentence)
+    return sentence if len(sentence) <= LONGEST else f"{sentence[: LONGEST - ECHO]} ... {sentence[-ECHO:]}"
 
 
 class Terminated(KeyboardInterrupt):
@@ -119,9 +165,11 @@ def _run(function: Command, args: list[str]) -> int:
     import jsonargparse
 
     jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
+    _read_yaml_our_way()
     command, rest = f"sympformer {args[0]}", args[1:]
     if rest and rest[0].endswith((".yaml", ".yml")):  # a config file may stand alone
         rest = ["--config", *rest]
+    _check_configs(rest)
     rest = _switched_on(_listed(rest, function), function)
     try:
         components: Any = function
@@ -129,6 +177,27 @@ def _run(function: Command, args: list[str]) -> int:
     except jsonargparse.ArgumentError as error:
         raise InputError(f"{readable(str(error), function)} (see '{command} --help')") from error
     return result if isinstance(result, int) else 0
+
+
+def _read_yaml_our_way() -> None:
+    """No aliases, tags or endless nesting, on the command line and in configs alike; the numbers of YAML 1.2."""
+    import jsonargparse
+    import yaml
+
+    from sympformer.safe_files import parse_yaml
+
+    jsonargparse.set_loader("yaml", parse_yaml, (yaml.YAMLError,))
+
+
+def _check_configs(args: list[str]) -> None:
+    """Configs are small regular files of UTF-8 text."""
+    from sympformer.safe_files import LARGEST_YAML, read_text
+
+    given = [arg.removeprefix("--config=") for arg in args if arg.startswith("--config=")]
+    given += [value for arg, value in pairwise(args) if arg == "--config"]
+    for value in given:
+        if os.path.exists(value) and not os.path.isdir(value):
+            read_text(Path(value), LARGEST_YAML, "the config ")
 
 
 def _listed(args: list[str], command: Command) -> list[str]:

@@ -41,6 +41,8 @@ def _check(name: str, kind: Any, value: object) -> None:
             raise InputError(f"{name} must be {len(inner)} numbers, got {value!r}")
         for part, item in zip(inner, value, strict=True):
             _check(name, part, item)
+    elif isinstance(value, int) and abs(value) >= 1 << 63:
+        raise InputError(f"{name} is a number of more than 63 bits")
     elif not _fits(origin or kind, value):
         raise InputError(f"{name} must be of type {(origin or kind).__name__}, got {value!r}")
 

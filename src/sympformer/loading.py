@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from sympformer.errors import InputError, unknown_name
 from sympformer.machine import use_bfloat16
 from sympformer.models import VARIANTS, build_model, variant
+from sympformer.safe_files import check_files, check_weights, read_json, read_sealed
 
 Kind = Literal["variant", "run", "hf", "factory"]
 Logits = Callable[[Tensor], Tensor]  # (B, T) ids -> (B, T, V)
@@ -25,6 +26,7 @@ Logits = Callable[[Tensor], Tensor]  # (B, T) ids -> (B, T, V)
 VARIANT_SIZE: dict[str, Any] = {"n_layer": 3, "n_head": 2, "d_model": 32, "block_size": 128, "vocab_size": 256}
 BLOCK_SIZE_FIELDS = ("block_size", "max_position_embeddings", "n_positions", "n_ctx")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "tokenizer.model")
+WEIGHTS, RECORD = "model.safetensors", "sympformer_run.json"  # of an export
 FACTORY = "build"  # the factory of a file named without one
 
 
@@ -221,6 +223,7 @@ def _hugging_face(folder: Path, trust_remote_code: bool) -> tuple[nn.Module, Tex
         raise InputError(
             f"{folder} has no .safetensors weights: save them as safetensors, pickled weights are not read"
         )
+    _check_weights(folder)
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": trust_remote_code}
     try:
         opened: Any = transformers.AutoModelForCausalLM.from_pretrained(
@@ -237,6 +240,18 @@ def _hugging_face(folder: Path, trust_remote_code: bool) -> tuple[nn.Module, Tex
             f"the weights in {folder} lack {', '.join(sorted(loaded['missing_keys'])[:3])}: save them again"
         )
     return model, tokenizer
+
+
+def _check_weights(folder: Path) -> None:
+    """Weights fit the sizes in the config, and are those of the export where there is a record of it."""
+    config = read_json(folder / "config.json")
+    if (folder / WEIGHTS).exists():
+        check_weights(folder / WEIGHTS, config)
+    if (folder / RECORD).exists():
+        files = read_sealed(folder / RECORD).get("files", {})
+        if not isinstance(files, dict):
+            raise InputError(f"{folder / RECORD} is damaged: take a fresh copy of the folder")
+        check_files(folder, files, RECORD)
 
 
 def _check_code(folder: Path, trust_remote_code: bool) -> None:

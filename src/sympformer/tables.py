@@ -20,11 +20,12 @@ class Head:
 def terminal_table(
     title: str, heads: Sequence[Head], rows: Iterable[Sequence[str]], styles: Iterable[str | None] = ()
 ) -> "Table":
-    """For a console. styles: rich's style of every row, where rows differ."""
+    """For a console. Cells may hold rich's markup, the title is plain. styles: of every row, where rows differ."""
+    from rich.markup import escape
     from rich.table import Column, Table
 
     columns = [Column(h.text, justify="left" if h.left else "right", no_wrap=not h.wrap) for h in heads]
-    table = Table(*columns, title=title, title_justify="left")
+    table = Table(*columns, title=escape(title), title_justify="left")
     of_rows = list(styles)
     for i, cells in enumerate(rows):
         table.add_row(*cells, style=of_rows[i] if of_rows else None)

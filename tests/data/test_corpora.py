@@ -4,14 +4,15 @@ import csv
 import gzip
 import io
 import json
+import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from sympformer.data.corpora import Corpus, Reading, Shares, formats, open_corpus
-from sympformer.data.corpora.source import assign
+from sympformer.data.corpora.source import Item, assign
 from sympformer.errors import InputError
 
 TEXTS = ["One fish.\nTwo fish.", "Grüße, 世界 🙂", 'She said, "no", twice.', "The end"]
@@ -151,8 +152,12 @@ def test_stories_about_trains_are_no_split(tmp_path: Path) -> None:
     assert sorted(read(tmp_path)["train"]) == ["bus.txt", "test-flight.txt", "train-ride.txt"]
 
 
+def items_of(lengths: Iterable[int]) -> list[Item]:
+    return [Item(f"{i} ".ljust(length, "x"), None) for i, length in enumerate(lengths)]
+
+
 def test_held_out_documents_are_a_seeded_share() -> None:
-    items = list(range(5_000))
+    items = items_of([90] * 5_000)
     first = list(assign(items, Shares(0.1, 0.05), 0, "x"))
     assert first == list(assign(iter(items), Shares(0.1, 0.05), 0, "x"))
     assert first != list(assign(items, Shares(0.1, 0.05), 1, "x"))
@@ -160,14 +165,51 @@ def test_held_out_documents_are_a_seeded_share() -> None:
     assert counts["validation"] == pytest.approx(500, abs=80)
     assert counts["test"] == pytest.approx(250, abs=60)
     assert [item for _, item in first] == items
-    longer = list(assign(range(6_000), Shares(0.1, 0.05), 0, "x"))
+    longer = list(assign(items_of([90] * 6_000), Shares(0.1, 0.05), 0, "x"))
     assert longer[:5_000] == first  # a document's split does not depend on how many follow
 
 
-@pytest.mark.parametrize("count", [2, 3, 19, 150])
+@pytest.mark.parametrize("count", [13, 19, 150])
 def test_a_small_corpus_holds_out_exactly_its_share(count: int) -> None:
-    splits = Counter(split for split, _ in assign(range(count), Shares(0.05), 3, "x"))
-    assert splits["validation"] == max(1, round(0.05 * count))
+    splits = Counter(split for split, _ in assign(items_of([90] * count), Shares(0.05), 3, "x"))
+    assert splits["validation"] in {max(1, round(0.05 * count)), int(0.05 * count) or 1}
+    assert splits.total() == count
+
+
+# --- the share holds by size
+
+HEAVY = [100_000, 30, 30, 30, 5_000, 400, 400, 20_000]
+SIZES: dict[str, list[int]] = {
+    "one text": [400_000],
+    "one text and a scrap": [400_000, 10_000],
+    "two of a size": [5_000, 5_000],
+    "heavy tails": HEAVY,
+    "many and heavy": [300] * 900 + [500_000] + [2_000_000],
+    "larger than what is looked at": [1 << 20] * 70,
+}
+
+
+@pytest.mark.parametrize("case", SIZES)
+@pytest.mark.parametrize("shares", [Shares(0.05), Shares(0.05, 0.1)])
+def test_the_share_holds_by_size(case: str, shares: Shares) -> None:
+    for seed in range(2 if sum(SIZES[case]) > 10**7 else 20):
+        size: Counter[str] = Counter()
+        for split, item in assign(items_of(SIZES[case]), shares, seed, "x"):
+            size[split] += len(item.text)
+        for split, share in shares.held():
+            assert share / 1.8 < size[split] / size.total() < 1.8 * share, (seed, size)
+
+
+def test_a_long_document_is_split_by_position_with_a_gap() -> None:
+    text = " ".join(str(i) for i in range(100_000))
+    (first, train), (second, held) = assign([Item(text, 1.0)], Shares(0.1), 0, "x")
+    assert (first, second) == ("train", "validation")
+    assert train.cut
+    assert held.cut
+    assert text.startswith(train.text)
+    assert text.endswith(held.text)
+    assert 500 < len(text) - len(train.text) - len(held.text) < 2_000
+    assert held.text.split()[0] == str(100_000 - len(held.text.split()))  # at the beginning of a word
 
 
 def test_storybook_by_number_and_seed() -> None:
@@ -258,12 +300,28 @@ def test_bad_names(name: str, message: str) -> None:
         open_corpus(name)
 
 
-@pytest.mark.parametrize("shares", [(-0.1, 0.0), (1.0, 0.0), (0.6, 0.4), (float("nan"), 0.0)])
+@pytest.mark.parametrize("shares", [(-0.1, 0.0), (1.0, 0.0), (0.6, 0.4), (float("nan"), 0.0), (1e-320, 0.0)])
 def test_bad_shares(shares: tuple[float, float]) -> None:
-    with pytest.raises(InputError, match="shares of the documents"):
+    with pytest.raises(InputError, match="of the documents"):
         Shares(*shares)
 
 
-def test_bad_limit() -> None:
-    with pytest.raises(InputError, match="limit 0"):
-        open_corpus("storybook", limit=0)
+@pytest.mark.parametrize("limit", [0, 99999999999999999999])
+def test_bad_limit(limit: int) -> None:
+    with pytest.raises(InputError, match=f"limit {limit}"):
+        open_corpus("storybook", limit=limit)
+
+
+def test_an_empty_separator() -> None:
+    with pytest.raises(InputError, match="the separator is empty"):
+        Reading(separator="")
+
+
+def test_pipes_and_lines_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(InputError, match="not a regular file"):
+        open_corpus(str(tmp_path / "a.txt"))
+    monkeypatch.setattr("sympformer.data.corpora.text_stream.LONGEST_LINE", 1000)
+    path = write(tmp_path / "a.jsonl", b'{"text": "' + b"x" * 2000)
+    with pytest.raises(InputError, match=r"a\.jsonl, line 1 is longer than"):
+        read(path)

@@ -103,7 +103,7 @@ def test_no_hub_at_all_is_one_sentence(tmp_path: Path) -> None:
 
 def test_known_names_need_no_network_to_be_opened() -> None:
     assert open_corpus("tinystories").rule == "the corpus's own: train, validation"
-    assert open_corpus("openwebtext").rule.startswith("a share of the documents")
+    assert open_corpus("openwebtext").rule.startswith("a share of the text")
 
 
 def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

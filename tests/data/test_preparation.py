@@ -28,7 +28,7 @@ def test_tokens_are_the_documents(tmp_path: Path, tokenizer: str) -> None:
     assert set(prepared.sheet.splits) == {"train", "validation", "test"}
     own = load_tokenizer(tmp_path / "out")
     expected: dict[str, list[str]] = {}
-    for split, text, _ in corpora.open_corpus("storybook:60", seed=3, shares=corpora.Shares(0.05, 0.1)):
+    for split, text, *_ in corpora.open_corpus("storybook:60", seed=3, shares=corpora.Shares(0.05, 0.1)):
         expected.setdefault(split, []).append(text)
     for split, texts in expected.items():
         tokens = prepared.tokens(split)
@@ -86,7 +86,7 @@ def test_another_request_is_refused_or_replaces(tmp_path: Path) -> None:
 
 def test_a_changed_file_is_not_up_to_date(tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
-    source.write_text('{"text": "one"}\n{"text": "two"}\n{"text": "six"}\n')
+    source.write_text("".join(json.dumps({"text": f"{word} " * 100}) + "\n" for word in ("one", "two", "six")))
     prepare(str(source), "byte", tmp_path / "out")
     assert prepare(str(source), "byte", tmp_path / "out").reused
     os.utime(source, ns=(0, 0))
@@ -133,19 +133,18 @@ def test_an_interrupted_run_leaves_nothing(
 
 
 def test_leftovers_of_a_killed_run_are_removed(tmp_path: Path) -> None:
-    import socket
-    import subprocess
-    import sys
+    from sympformer.locks import Lock
 
-    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    dead = tmp_path / f".out.partial-{socket.gethostname()}-{int(gone.stdout)}"
-    alive = tmp_path / f".out.partial-{socket.gethostname()}-{os.getppid()}"
+    dead, alive, file = (tmp_path / f".sympformer-{name}" for name in ("dead", "alive", "file"))
     for folder in (dead, alive):
         folder.mkdir()
         (folder / "train.bin").write_bytes(b"half")
-    prepare("storybook:30", "byte", tmp_path / "out")
-    assert not dead.exists()
-    assert alive.exists()
+    file.write_bytes(b"half")
+    with Lock(alive):
+        prepare("storybook:30", "byte", tmp_path / "out")
+        assert not dead.exists()
+        assert not file.exists()
+        assert alive.exists()
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,9 +170,9 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     whole, described = train.read_bytes(), sheet.read_text()
 
     train.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
-    load_prepared(out)
-    with pytest.raises(InputError, match=r"train\.bin is damaged"):
-        load_prepared(out, verify=True)
+    for verify in (False, True):
+        with pytest.raises(InputError, match=r"train\.bin is damaged"):
+            load_prepared(out, verify=verify)
     train.write_bytes(whole[:-2])
     with pytest.raises(InputError, match=r"train\.bin has \d+ bytes where its sheet says"):
         load_prepared(out)
@@ -189,7 +188,11 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     sheet.write_text(described.replace('"format": 1', '"format": 99'))
     with pytest.raises(InputError, match="another format"):
         load_prepared(out)
+    sheet.write_text(described.replace('"documents": 28', '"documents": 29'))
+    with pytest.raises(InputError, match=r"sheet\.json has changed since it was written"):
+        load_prepared(out)
     changed = json.loads(described)
+    del changed["seal"]
     changed["tokenizer"]["sha256"] = "0" * 64
     sheet.write_text(json.dumps(changed))
     with pytest.raises(InputError, match="is not the one that made its tokens"):
@@ -247,3 +250,49 @@ def test_tinystories_with_gpt2(tmp_path: Path) -> None:
     assert prepared.tokenizer.padded_vocab_size == 50_304
     per_token = prepared.sheet.splits["train"].bytes / prepared.sheet.splits["train"].tokens
     assert math.isclose(per_token, 4.0, abs_tol=0.3)
+
+
+@pytest.mark.parametrize("separator", ["file", "auto"])
+def test_one_long_text_is_not_held_out(tmp_path: Path, separator: str) -> None:
+    """A file of more than a megabyte without a blank line; its last piece is short."""
+    (tmp_path / "a.txt").write_text("word " * 214_000)
+    prepared = prepare(str(tmp_path / "a.txt"), "byte", tmp_path / "out", separator=separator)
+    tokens = {name: split.tokens for name, split in prepared.sheet.splits.items()}
+    assert 0.04 < tokens["validation"] / sum(tokens.values()) < 0.06
+    assert prepared.sheet.cut == 1
+
+
+def test_a_share_that_is_missed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sympformer.data.preparation.OFF", 1.0001)
+    with pytest.raises(InputError, match=r"validation would hold .* instead of 0\.05"):
+        prepare("storybook:30", "byte", tmp_path / "out")
+    assert everything_below(tmp_path) == []
+
+
+def test_tokens_that_the_tokenizer_does_not_have(tmp_path: Path) -> None:
+    """With a checksum that fits: somebody else's folder."""
+    import hashlib
+
+    prepare("storybook:30", "byte", tmp_path)
+    tokens = np.fromfile(tmp_path / "train.bin", dtype="<u2")
+    tokens[5] = 60_000
+    tokens.tofile(tmp_path / "train.bin")
+    sheet = json.loads((tmp_path / SHEET).read_text())
+    del sheet["seal"]
+    sheet["splits"]["train"]["sha256"] = hashlib.sha256(tokens.tobytes()).hexdigest()
+    (tmp_path / SHEET).write_text(json.dumps(sheet))
+    with pytest.raises(InputError, match="holds the token 60000, which its tokenizer does not have"):
+        load_prepared(tmp_path)
+
+
+def test_verified_once_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sympformer.data.prepared import Prepared
+
+    prepare("storybook:30", "byte", tmp_path)
+    read: list[Path] = []
+    monkeypatch.setattr(Prepared, "_verify", lambda self, file, described: read.append(file))
+    load_prepared(tmp_path)
+    assert read == []
+    os.utime(tmp_path / "train.bin", ns=(0, 0))
+    load_prepared(tmp_path)
+    assert [file.name for file in read] == ["train.bin"]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -227,3 +228,33 @@ def test_damaged_tokenizers_are_refused(tmp_path: Path) -> None:
     (tmp_path / SHEET).write_text('{"name": "other"}')
     with pytest.raises(InputError, match="is not the sheet of a saved tokenizer"):
         load_tokenizer(tmp_path)
+
+
+def test_words_without_end_do_not_take_for_ever() -> None:
+    """Ten megabytes without a space: quadratic in the length of a word, this would run for hours."""
+    tokenizer = make_tokenizer("bpe:300", lambda: ["ab" * 5_000_000])
+    assert tokenizer.decode(tokenizer.encode("ab" * 1000)) == "ab" * 1000
+
+
+def test_training_hears_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work is another process's: this one is told to stop in the middle of it."""
+    import os
+    import signal
+    import threading
+
+    started: list[Any] = []
+
+    class Slow(subprocess.Popen[bytes]):
+        def __init__(self, command: list[str], **options: Any) -> None:
+            super().__init__([command[0], "-c", "import time; time.sleep(60)"], **options)
+            started.append(self)
+            threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+
+    monkeypatch.setattr(bpe, "Popen", Slow)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            bpe.train("bpe:300", ["some text"])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert started[0].returncode == -signal.SIGKILL

@@ -70,7 +70,7 @@ def make_run(prepared: dict[str, Prepared], tmp_path_factory: pytest.TempPathFac
         out = tmp_path_factory.mktemp("made") / "run"
         options = {"vocab_size": tokens.tokenizer.padded_vocab_size, **MODEL, **model}
         cfg = sf.variant(options.pop("variant"), options.pop("preset", "tuned"), **options)
-        runs.create(out, config(tokens, out, model), cfg, tokens)
+        runs.create(config(tokens, out, model), cfg, tokens).release()
         network = sf.build_model(cfg, seed=1)
         perturb_(network)
         CheckpointFolder(out / runs.CHECKPOINTS).save_best(Progress(step=1), model_tensors(network))

@@ -267,3 +267,11 @@ def test_bad_arguments(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         assert message in err
         assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_names_are_text_in_the_card() -> None:
+    from sympformer.exchange.card import plain
+
+    assert plain("a_b/c-d 1.5") == "a_b/c-d 1.5"
+    assert plain("x\n# <script>[a](b) `c` *d*\x1b") == r"x # \<script\>\[a\](b) \`c\` \*d\*"
+    assert len(plain("y" * 1000)) == 200

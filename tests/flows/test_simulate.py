@@ -1,13 +1,15 @@
 """The run itself: what a path holds, callbacks, unequal steps, divergence, bad input."""
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from sympformer import flows
-from sympformer.errors import DivergenceError
+from sympformer.errors import DivergenceError, InputError
 from tests.flows.cases import SYSTEMS, D, positive, randn, relative_error
 
 X0 = randn(5, D) / 3
@@ -72,7 +74,7 @@ def test_batches_are_independent() -> None:
 
 def test_divergence_names_the_step_and_the_remedy() -> None:
     with pytest.raises(DivergenceError, match=r"presymp_euler left the finite numbers at step \d+ .*smaller than h"):
-        flows.simulate(quadratic(), X0, steps=2000, h=50.0, integrator="presymp_euler")
+        flows.simulate(quadratic(), X0, steps=2000, h=50.0, bound=math.inf, integrator="presymp_euler")
 
 
 def test_progress_bar_does_not_change_the_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,3 +120,35 @@ def test_bad_input_says_what_is_wrong(case: str) -> None:
     call, message = BAD[case]
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_growth_beyond_the_bound_names_step_and_cause() -> None:
+    A = torch.eye(2, dtype=torch.float64)
+    system, x0 = flows.LinearAttention(A, 9 * A), torch.ones(3, 2, dtype=torch.float64)
+    options: dict[str, Any] = {"steps": 400, "h": 0.5, "integrator": "exp_euler"}
+    with pytest.raises(DivergenceError, match=r"exp_euler is unstable: its \w+ grew to .*, beyond 1e\+09, at step"):
+        flows.simulate(system, x0, **options)
+    with pytest.raises(DivergenceError, match=r"beyond 100, at step"):
+        flows.simulate(system, x0, bound=100.0, **options)
+    with pytest.raises(DivergenceError, match="left the finite numbers"):
+        flows.simulate(system, x0, bound=math.inf, **options)
+    with pytest.raises(InputError, match="bound must be positive"):
+        flows.simulate(system, x0, bound=0.0, **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_scores_beyond_the_exponential(dtype: torch.dtype) -> None:
+    """Velocity, rho and the first-order flow stay exact; a force that no number holds names its cause."""
+    A = torch.eye(2, dtype=dtype)
+    system = flows.SoftmaxAttention(A, A)
+    x = torch.tensor([[30.0, 0.0], [0.0, 30.0], [30.0, 1.0]], dtype=dtype)  # scores up to 901
+    y = torch.ones_like(x)
+    assert system.velocity(x, y).abs().max() < 1e-30
+    assert torch.allclose(system.gradient_flow(x)[1], x[1])  # the second token sees hardly any other
+    assert system.kinetic(x, y).isfinite()
+    for broken in (lambda: system.force(x, y), lambda: system.potential(x)):
+        with pytest.raises(DivergenceError, match=r"exp\(x_i' A x_j\) leaves float.* make A or the positions smaller"):
+            broken()
+    small = x / 30
+    weights = (small @ small.mT).exp() / 3
+    assert torch.allclose(system.velocity(small, y), y / weights.sum(-1, keepdim=True))

@@ -41,7 +41,7 @@ def main(config: TrainConfig, kills: int, seed: int) -> None:
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         killed += os.WIFSIGNALED(status)
-        writing += any(folder.glob("checkpoints/.*.partial-*"))
+        writing += any(folder.glob("checkpoints/.sympformer-*"))
         if not os.WIFSIGNALED(status):
             break
     _, status = os.waitpid(child(config), 0)

@@ -100,5 +100,5 @@ def test_a_disk_that_fills_up(make_config: ConfigMaker, tmp_path: Path) -> None:
         pytest.skip("may not mount a tmpfs here")
     assert done.returncode == 1, done.stderr[-3000:]  # the error, as Python shows it
     assert "InputError: the disk of" in done.stderr
-    assert ".partial" not in done.stdout
+    assert ".sympformer-" not in done.stdout
     assert_same_run(tmp_path / "whole", tmp_path / "after")

@@ -21,7 +21,7 @@ if __name__ == "__main__":
         own = config.replace(model=config.model | {"variant": name}, out=str(Path(str(config.out)) / name))
         cfg = choose_model(own.model, prepared.tokenizer)
         if fabric.is_global_zero:
-            runs.create(Path(str(own.out)), own, cfg, prepared)
+            runs.create(own, cfg, prepared).release()
         fabric.barrier()
         _train(fabric, own, build_model(cfg, seed=own.seed), prepared, Path(str(own.out)), bar=False)
     leave_together(fabric)

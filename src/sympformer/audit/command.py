@@ -1,5 +1,6 @@
 """`sympformer audit`: a table of what holds for a language model, and exit code 1 where something does not."""
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,8 +28,11 @@ def audit(
         json: Also write the report to this file.
     """
     from sympformer.audit.auditor import audit_model
+    from sympformer.errors import InputError
     from sympformer.loading import open_target
 
+    if json is not None and (not json or os.path.isdir(json)):
+        raise InputError(f"cannot write the report to {json!r}: give the name of a file")
     opened = open_target(target, trust_remote_code, vocab_size)
     weights: tuple[Weights, ...] = ("given", "perturbed")
     if opened.kind == "run":

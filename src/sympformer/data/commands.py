@@ -33,8 +33,8 @@ def prepare(
         tokenizer: bpe:N (trained on the corpus), gpt2 or gpt2:PATH/merges.txt, byte, or a folder with a saved one.
         out: folder to write; by default data/<corpus>-<tokenizer>.
         seed: draws the held-out documents, and the stories of the storybook.
-        validation: share of the documents to hold out for validation, where the corpus has no such split of its own.
-        test: share of the documents to hold out for a test, where the corpus has no such split of its own.
+        validation: share of the text to hold out for validation, where the corpus has no such split of its own.
+        test: share of the text to hold out for a test, where the corpus has no such split of its own.
         column: field or column that holds the text in .jsonl, .csv, .parquet and hub datasets.
         separator: what stands between the documents of a .txt file: file (one document a file), blank (blank lines),
             or a text like <|endoftext|>; auto finds out.
@@ -83,7 +83,8 @@ def info(data: str = "data/storybook-bpe-2048", check: bool = False, preview: in
     sheet = prepared.sheet
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"corpus     {sheet.corpus['name']}", markup=False)
-    console.print(f"split      {sheet.corpus['split']}", markup=False)
+    cut = f"; {sheet.cut:,} too long to go to one split: cut, with a gap" if sheet.cut else ""
+    console.print(f"split      {sheet.corpus['split']}{cut}", markup=False)
     tokenizer = sheet.tokenizer
     console.print(
         f"tokenizer  {tokenizer['name']}, {tokenizer['vocab_size']:,} tokens "

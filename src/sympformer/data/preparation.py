@@ -1,7 +1,6 @@
 """From a corpus to token files: one pass over the documents (two if a tokenizer is trained), memory bounded."""
 
 import hashlib
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sympformer.atomic import staged_folder
+from sympformer.atomic import is_new, one_at_a_time, staged_folder
 from sympformer.data.corpora import Corpus, Reading, Shares, open_corpus
 from sympformer.data.prepared import DTYPES, SHEET, Prepared, Sheet, Split, load_prepared, read_sheet
 from sympformer.data.tokenizers import Tokenizer, check_name, load_tokenizer, make_tokenizer
@@ -17,6 +16,7 @@ from sympformer.errors import InputError
 from sympformer.progress import Meter
 
 BATCH = 500_000  # characters encoded at a time
+OFF = 2.0  # the factor by which a share may be missed
 
 
 def prepare(
@@ -46,15 +46,20 @@ def prepare(
         corpus, shares=Shares(validation, test), seed=seed, limit=limit, reading=Reading(column, separator)
     )
     requested = _requested(tokenizer)
-    if _is_there(folder, (opened.describe(), requested, seed), overwrite):
+    request = (opened.describe(), requested, seed)
+    if _is_there(folder, request, overwrite):
         return Prepared(folder, load_prepared(folder).sheet, reused=True)
-    with staged_folder(folder) as work:
-        made = make_tokenizer(tokenizer, lambda: _training_texts(opened, progress))
-        with Meter(f"encoding {opened.source.name}", progress) as meter:
-            splits = _write(opened, made, work, meter)
-        made.save(work)
-        sheet = Sheet(opened.describe(), made.describe(), requested, _dtype(made), splits, seed)
-        (work / SHEET).write_text(sheet.to_json(), encoding="utf-8")
+    with one_at_a_time(folder):
+        if _is_there(folder, request, overwrite):  # another process has made it meanwhile
+            return Prepared(folder, load_prepared(folder).sheet, reused=True)
+        with staged_folder(folder, replace=overwrite, last=SHEET) as work:
+            made = make_tokenizer(tokenizer, lambda: _training_texts(opened, progress))
+            with Meter(f"encoding {opened.source.name}", progress) as meter:
+                splits, cut = _write(opened, made, work, meter)
+            _check_shares(opened, splits)
+            made.save(work)
+            sheet = Sheet(opened.describe(), made.describe(), requested, _dtype(made), splits, seed, cut)
+            (work / SHEET).write_text(sheet.to_json(), encoding="utf-8")
     return load_prepared(folder)
 
 
@@ -75,7 +80,7 @@ def _requested(tokenizer: str) -> str:
 
 def _is_there(folder: Path, request: tuple[dict[str, Any], str, int], overwrite: bool) -> bool:
     """Whether the folder holds just what is asked for; raises where something else is in the way."""
-    if not os.path.exists(folder) or (folder.is_dir() and not any(folder.iterdir())):
+    if is_new(folder):
         return False
     if not (folder / SHEET).is_file():
         raise InputError(f"{folder} exists and holds no prepared data, so it is left alone: choose another --out")
@@ -91,7 +96,7 @@ def _is_there(folder: Path, request: tuple[dict[str, Any], str, int], overwrite:
 
 def _training_texts(corpus: Corpus, progress: bool | None) -> Iterator[str]:
     with Meter("learning a tokenizer", progress) as meter:
-        for split, text, done in corpus:
+        for split, text, done, _ in corpus:
             if split == "train":
                 meter.add(1, len(text), done)
                 yield text
@@ -101,10 +106,25 @@ def _dtype(tokenizer: Tokenizer) -> str:
     return "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32"
 
 
-def _write(corpus: Corpus, tokenizer: Tokenizer, folder: Path, meter: Meter) -> dict[str, Split]:
+def _check_shares(corpus: Corpus, splits: dict[str, Split]) -> None:
+    """Refuse a result that is not what was asked for."""
+    drawn = corpus.drawn_shares().held()
+    whole = sum(splits[split].tokens for split in {"train", *(split for split, _ in drawn)})
+    for split, share in drawn:
+        if not share / OFF <= splits[split].tokens / whole <= share * OFF:
+            raise InputError(
+                f"{split} would hold {splits[split].tokens / whole:.2g} of the text of {corpus.source.name!r} instead "
+                f"of {share:g}: its documents differ too much in length; try another --seed or --separator"
+            )
+
+
+def _write(corpus: Corpus, tokenizer: Tokenizer, folder: Path, meter: Meter) -> tuple[dict[str, Split], int]:
+    """The token files; what they hold, and how many documents were split by position."""
     writers: dict[str, TokenWriter] = {}
+    cut = 0
     try:
-        for split, text, done in corpus:
+        for split, text, done, part in corpus:
+            cut += part and split == "train"
             if split not in writers:
                 writers[split] = TokenWriter(folder / f"{split}.bin", tokenizer)
             size = writers[split].add(text)
@@ -116,7 +136,7 @@ def _write(corpus: Corpus, tokenizer: Tokenizer, folder: Path, meter: Meter) -> 
     for split in corpus.expected():
         if split not in splits:
             raise InputError(f"corpus {corpus.source.name!r} holds no text" + (f" for {split}" if splits else ""))
-    return splits
+    return splits, cut
 
 
 class TokenWriter:

@@ -1,7 +1,6 @@
 """A folder of prepared tokens: `train.bin`, `validation.bin`, `test.bin`, `sheet.json`, and the tokenizer's files."""
 
 import hashlib
-import json
 import os
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -13,9 +12,12 @@ from numpy.typing import NDArray
 
 from sympformer.data.tokenizers import Tokenizer, load_tokenizer
 from sympformer.errors import InputError
+from sympformer.safe_files import read_json, sealed, unsealed
 
 FORMAT = 1
 SHEET = "sheet.json"
+CHUNK = 1 << 24  # bytes verified at a time
+_right: set[tuple[str, int, int, int, str]] = set()  # token files that this process has verified
 DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 
 
@@ -39,9 +41,10 @@ class Sheet:
     dtype: str
     splits: dict[str, Split]
     seed: int
+    cut: int = 0  # documents that were split by position, too long to go to one split
 
     def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n"
+        return sealed({"format": FORMAT, **asdict(self)}, indent=2)
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Prepared:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that made the ids."""
         tokenizer = load_tokenizer(self.folder)
-        if tokenizer.fingerprint != self.sheet.tokenizer["sha256"]:
+        if tokenizer.describe() != self.sheet.tokenizer:
             raise InputError(f"the tokenizer in {self.folder} is not the one that made its tokens: prepare it again")
         return tokenizer
 
@@ -78,26 +81,50 @@ class Prepared:
                     f"{file} has {file.stat().st_size} bytes where its sheet says {expected}: prepare the corpus again"
                 )
 
-    def verify(self) -> None:
-        """Compare the token files and the tokenizer with their checksums."""
+    def verify(self, anew: bool = True) -> None:
+        """Compare the token files and the tokenizer with their checksums.
+
+        anew: False reads no file that this process has found right before and that has not changed since.
+        """
         self.check_sizes()
         for split, described in self.sheet.splits.items():
-            with self._file(split).open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != described.sha256:
-                    raise InputError(f"{self._file(split)} is damaged (its checksum differs): prepare the corpus again")
+            found = os.stat(self._file(split))
+            key = (
+                os.path.realpath(self._file(split)),
+                found.st_ino,
+                found.st_size,
+                found.st_mtime_ns,
+                described.sha256,
+            )
+            if anew or key not in _right:
+                self._verify(self._file(split), described)
+                _right.add(key)
         _ = self.tokenizer
+
+    def _verify(self, file: Path, described: Split) -> None:
+        """Every byte is as it was written, and every token is one of the tokenizer's."""
+        checksum, largest, dtype = hashlib.sha256(), 0, DTYPES[self.sheet.dtype]
+        with file.open("rb") as content:
+            while chunk := content.read(CHUNK):
+                checksum.update(chunk)
+                largest = max(largest, int(np.frombuffer(chunk, dtype).max()))
+        if checksum.hexdigest() != described.sha256:
+            raise InputError(f"{file} is damaged (its checksum differs): prepare the corpus again")
+        if largest >= self.sheet.tokenizer["vocab_size"]:
+            raise InputError(f"{file} holds the token {largest}, which its tokenizer does not have: prepare it again")
 
     def _file(self, split: str) -> Path:
         return self.folder / f"{split}.bin"
 
 
 def load_prepared(folder: str | Path, verify: bool = False) -> Prepared:
-    """Open a folder that `prepare` wrote. Sizes are checked always, checksums (the whole data is read) if asked."""
+    """Open a folder that `prepare` wrote, and verify it: once in a process, and again if asked."""
     folder = Path(folder)
     prepared = Prepared(folder, read_sheet(folder))
-    prepared.check_sizes()
-    if verify:
-        prepared.verify()
+    try:
+        prepared.verify(anew=verify)
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
     return prepared
 
 
@@ -108,12 +135,16 @@ def read_sheet(folder: Path) -> Sheet:
         what = "holds no prepared data" if os.path.isdir(folder) else "does not exist"
         raise InputError(f"{folder} {what}: make it with 'sympformer data prepare --out {folder}'")
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-        if raw.pop("format") != FORMAT:
+        raw = read_json(file)
+        if raw["format"] != FORMAT:
             raise InputError(f"{file} is of another format than this version reads: prepare the corpus again")
+        raw = unsealed(raw, file)
+        del raw["format"]
         splits = {name: Split(**split) for name, split in raw.pop("splits").items()}
         sheet = Sheet(splits=splits, **raw)
-        _ = DTYPES[sheet.dtype], sheet.tokenizer["sha256"], sheet.corpus["name"]
+        _ = DTYPES[sheet.dtype], sheet.tokenizer["sha256"], sheet.corpus["name"], sheet.tokenizer["vocab_size"] + 0
+        if not sheet.splits.keys() <= {"train", "validation", "test"}:
+            raise InputError(f"{file} is damaged: it names other splits than there are")
     except InputError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,6 +1,7 @@
 """The model card: a README.md with the YAML head that the hub reads, filled from the run."""
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,7 +88,7 @@ def model_name(record: Record, cfg: ModelConfig) -> str:
 def _opening(facts: CardFacts) -> str:
     cfg = facts.cfg
     return (
-        f"# {facts.title}\n\nA language model of {facts.parameters:,} parameters with {cfg.attention} attention "
+        f"# {plain(facts.title)}\n\nA language model of {facts.parameters:,} parameters with {cfg.attention} attention "
         f"({model_name(facts.record, cfg)}): {DYNAMICS[cfg.architecture].summary}. "
         f"Made with sympformer {facts.record.sympformer}."
     )
@@ -177,4 +178,10 @@ def _limits(facts: CardFacts) -> str:
 
 
 def _table(rows: dict[str, str]) -> str:
-    return markdown_table([Head("", left=True)] * 2, rows.items()).rstrip()
+    return markdown_table([Head("", left=True)] * 2, ((name, plain(value)) for name, value in rows.items())).rstrip()
+
+
+def plain(text: str) -> str:
+    """A name as text: no markup of its own, on one line, not long."""
+    line = "".join(c for c in " ".join(text.split()) if c.isprintable())[:200]
+    return re.sub(r"([\\`*\[\]<>]|_(?=\W|$)|(?<!\w)_)", r"\\\1", line)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sympformer.atomic import staged_folder
+from sympformer.atomic import is_new, staged_folder
 from sympformer.errors import InputError
 from sympformer.exchange.bundle import bundle
 from sympformer.exchange.card import CARD, CardFacts, card
@@ -43,7 +43,7 @@ def export_run(
     record = record_of(trained, which, report.to_dict())
     if not report.passed:
         say("the audit failed, and the card says so: see 'sympformer audit'")
-    with staged_folder(out) as work:
+    with staged_folder(out, last=CONFIG) as work:
         to_hugging_face(trained).save_pretrained(work)
         save_fast_tokenizer(trained.tokenizer, work, trained.model.cfg.block_size)
         for file, source in bundle().items():
@@ -51,14 +51,16 @@ def export_run(
         parameters = sum(parameter.numel() for parameter in trained.model.parameters())
         facts = CardFacts(name or out.name, trained.model.cfg, parameters, record)
         (work / CARD).write_text(card(facts), encoding="utf-8")
-        record = record.with_files(work, [CONFIG, WEIGHTS, TOKENIZER])
+        # what an import reads; card and code are for people to change
+        protected = sorted(path.name for path in work.iterdir() if path.suffix in (".json", ".safetensors"))
+        record = record.with_files(work, protected)
         (work / RECORD).write_text(record.to_json(), encoding="utf-8")
     return record
 
 
 def check_new(out: Path) -> None:
     """Refuse a place that holds something."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if not is_new(out):
         what = "is not empty" if out.is_dir() else "is a file"
         raise InputError(f"{out} {what}: leave it, and choose another folder")
 

@@ -12,10 +12,11 @@ from sympformer.exchange.record import Record, read_record
 from sympformer.exchange.tokenizers import read_tokenizer
 from sympformer.models import LanguageModel
 from sympformer.provenance import this_code
+from sympformer.safe_files import check_weights, read_json
 from sympformer.training import run as runs
 from sympformer.training.checkpoint import CheckpointFolder, Progress, model_tensors
 from sympformer.training.config import DataConfig, TrainConfig
-from sympformer.training.metrics import JSONL
+from sympformer.training.metrics import JSONL, records_sha256
 
 if TYPE_CHECKING:
     from sympformer.data import Tokenizer
@@ -33,6 +34,8 @@ def import_run(folder: str | Path, out: str | Path, say: Callable[[str], None] =
     check_new(out)
     check_folder(folder)
     record = read_record(folder)
+    if (folder / WEIGHTS).is_file():
+        check_weights(folder / WEIGHTS, _json(folder / CONFIG))
     model = read_model(folder)
     tokenizer = read_tokenizer(folder, None if record is None else record.tokenizer)
     if tokenizer.vocab_size > model.cfg.vocab_size:
@@ -89,14 +92,15 @@ def read_model(folder: Path) -> LanguageModel:
 def _write(out: Path, model: LanguageModel, tokenizer: "Tokenizer", record: Record | None) -> None:
     config = _unknown_recipe(model) if record is None else record.train_config()
     progress = Progress() if record is None else record.to_progress()
-    with staged_folder(out) as work:
+    with staged_folder(out, last=runs.CONFIG) as work:
         (work / runs.TOKENIZER).mkdir()
         tokenizer.save(work / runs.TOKENIZER)
         (work / runs.MODEL).write_text(model.cfg.to_json(), encoding="utf-8")
-        (work / runs.ENVIRONMENT).write_text(json.dumps(_environment(record), indent=2) + "\n", encoding="utf-8")
         (work / runs.CONFIG).write_text(config.to_yaml(), encoding="utf-8")
+        runs.write_environment(work, _environment(record))
         if record is not None and record.evaluation is not None:
             (work / JSONL).write_text(json.dumps(record.evaluation) + "\n", encoding="utf-8")
+        progress.metrics = records_sha256(work / JSONL, progress.step)
         CheckpointFolder(work / runs.CHECKPOINTS).save_best(progress, model_tensors(model))
 
 
@@ -127,14 +131,9 @@ def _unknown(record: Record | None) -> str:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}") from error
-    except ValueError as error:
-        raise InputError(f"{file} is damaged: it is not JSON; take a fresh copy of the folder") from error
-    if not isinstance(values, dict):
-        raise InputError(f"{file} is damaged: it must hold named values, got {type(values).__name__}")
-    return values
+        return read_json(file)
+    except InputError as error:
+        raise InputError(f"{error}; take a fresh copy of the folder") from error
 
 
 def _line(error: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from sympformer import __version__
 from sympformer.errors import InputError
 from sympformer.provenance import CONTINUED, this_code
+from sympformer.safe_files import check_files, read_json, sealed, unsealed
 from sympformer.training.checkpoint import Progress
 from sympformer.training.config import TrainConfig
 from sympformer.training.metrics import read_metrics
@@ -43,7 +43,7 @@ class Record:
         return dataclasses.replace(self, files={name: file_sha256(folder / name) for name in names})
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+        return sealed(dataclasses.asdict(self), indent=2)
 
     def train_config(self) -> TrainConfig:
         """The config of the training."""
@@ -91,16 +91,15 @@ def read_record(folder: Path) -> Record | None:
     if not file.exists():
         return None
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = read_json(file)
         if values["format"] > FORMAT:
             raise InputError(
                 f"{file} is of format {values['format']}, written by sympformer {values.get('sympformer', '?')}, "
                 f"and this one reads up to {FORMAT}: install a newer sympformer"
             )
-        record = Record(**values)
+        record = Record(**unsealed(values, file))
         record.to_progress()
-        for name, sha256 in record.files.items():
-            _verify(folder, name, sha256)
+        check_files(folder, record.files, RECORD)
         record.train_config()
     except InputError:
         raise
@@ -109,19 +108,6 @@ def read_record(folder: Path) -> Record | None:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{file} is damaged ({error}): take a fresh copy of the folder") from error
     return record
-
-
-def _verify(folder: Path, name: str, sha256: str) -> None:
-    file = folder / name
-    if file.parent != folder:
-        raise InputError(
-            f"{folder / RECORD} names a file outside its folder, {name!r}: it is not from 'sympformer export'"
-        )
-    if file_sha256(file) != sha256:
-        raise InputError(
-            f"{file} has changed since the export: take a fresh copy of the folder, "
-            f"or, if the change is meant, remove {RECORD} beside it"
-        )
 
 
 def file_sha256(file: Path) -> str:

@@ -13,6 +13,7 @@ from sympformer.flows.integrators import Integrator, Step, get_integrator
 from sympformer.flows.systems.base import System
 from sympformer.progress import steps_with_progress
 
+BOUND = 1e9
 Callback = Callable[[int, Tensor, Tensor], bool | None]
 
 
@@ -52,6 +53,7 @@ def simulate(
     save_every: int = 1,
     callback: Callback | None = None,
     progress: bool | None = None,
+    bound: float = BOUND,
 ) -> Path:
     """Follow x' = velocity, y' = force - alpha(t) y for `steps` steps.
 
@@ -62,13 +64,16 @@ def simulate(
     save_every: keep every such state, and always the first and the last.
     callback(k, x, y): called after step k; returning True stops there.
     progress: True, False, or None for a bar when the run takes more than two seconds on a terminal.
+    bound: how many times larger than at the start (or than 1) positions and momenta may become; inf for any growth.
 
-    Raises DivergenceError at the first state that is not finite.
+    Raises DivergenceError at the first state that is not finite, or beyond the bound.
     """
     checks.particles(x0, system.dim, "x0")
     y0 = torch.zeros_like(x0) if y0 is None else y0
     checks.same_shape(x0, y0)
     sizes = _step_sizes(h, steps)
+    if not bound > 0:
+        raise InputError(f"bound must be positive, got {bound}")
     if save_every < 1:
         raise InputError(f"save_every must be at least 1, got {save_every}")
     method = get_integrator(integrator) if isinstance(integrator, str) else integrator
@@ -77,13 +82,16 @@ def simulate(
 
     x, y, t, history = x0, y0, torch.as_tensor(damping.t0, dtype=torch.float64), method.init()
     calls_before = system.kernel_calls
+    largest = bound * max(1.0, x0.detach().abs().max().item(), y0.detach().abs().max().item())
     saved = [(x, y, t, 0)]
     for i in steps_with_progress(steps, f"flow: {name}", progress):
         size = sizes[i]
         step = Step(i, t.to(x), size.to(x), size.to(x), damping, factor)
         x, y, history = method.step(system.at, x, y, step, history)
         t = t + size
-        _check_finite(x, y, i + 1, t, size, name)
+        _check_state(
+            x, y, largest, f"at step {i + 1} (t = {t.item():.4g}): use a step smaller than h = {size.item():.4g}", name
+        )
         stop = callback is not None and bool(callback(i + 1, x, y))
         if stop or (i + 1) % save_every == 0 or i + 1 == steps:
             saved.append((x, y, t, system.kernel_calls - calls_before))
@@ -102,11 +110,16 @@ def _step_sizes(h: float | Tensor | Sequence[float], steps: int) -> Tensor:
     return sizes.expand(steps)
 
 
-def _check_finite(x: Tensor, y: Tensor, k: int, t: Tensor, h: Tensor, name: str) -> None:
+def _check_state(x: Tensor, y: Tensor, largest: float, place: str, name: str) -> None:
+    """Finite, and not larger than a flow that follows its equation would become."""
     if not bool(torch.isfinite(x).all() and torch.isfinite(y).all()):
+        raise DivergenceError(f"{name} left the finite numbers {place} or more damping")
+    found = {"positions": x.detach().abs().max().item(), "momenta": y.detach().abs().max().item()}
+    what = max(found, key=found.__getitem__)
+    if found[what] > largest:
         raise DivergenceError(
-            f"{name} left the finite numbers at step {k} (t = {t.item():.4g}): use a step smaller"
-            f" than h = {h.item():.4g} or more damping"
+            f"{name} is unstable: its {what} grew to {found[what]:.3g}, beyond {largest:.3g}, {place} or more damping,"
+            " or allow the growth with bound="
         )
 
 

@@ -102,7 +102,7 @@ FUSED: dict[type[nn.Module], Callable[[Any, State, View], State]] = {
 def _advance(layer: Any, field: Field, x: Tensor, y: Tensor, step: Step, history: Any) -> tuple[Tensor, Tensor, Any]:
     """The integrator's step and the bound on the momentum: in one for Euler schemes on softmax fields of form "own"."""
     bound = layer.bound_attention
-    fits = isinstance(layer.scheme, Euler) and isinstance(field, SoftmaxField) and is_plain_norm(bound)
+    fits = isinstance(layer.scheme, Euler) and type(field) is SoftmaxField and is_plain_norm(bound)
     if fits and field.form == "own" and field.dropout == 0:  # type: ignore[attr-defined]
         zeta_1, zeta_2 = layer.scheme.prefactors(step)
         B, mean, log_z = field.B, field.mean, field.log_z  # type: ignore[attr-defined]

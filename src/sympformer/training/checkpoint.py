@@ -6,7 +6,6 @@
 The manifest, written last, holds the sha256 of every other file. A checkpoint whose manifest does not fit is not used.
 """
 
-import hashlib
 import json
 import re
 import shutil
@@ -16,13 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from sympformer.atomic import remove_partial, staged_folder, write_synced
+from sympformer.atomic import remove_leftovers, staged_folder, write_synced
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel
+from sympformer.safe_files import read_bytes, read_json, sha256
 
 MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
 NAME = re.compile(r"(step|best)-(\d{8,})")
@@ -39,6 +40,7 @@ class Progress:
     best_step: int | None = None
     pending: list[list[float]] = field(default_factory=list)  # loss and norms of the steps since the last log line
     scaler: dict[str, Any] = field(default_factory=dict)  # float16 only
+    metrics: str | None = None  # sha256 of the metrics up to this step
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,16 @@ class CheckpointFolder:
 
     def __init__(self, folder: Path, keep_last: int = 2) -> None:
         self.folder, self.keep_last = folder, keep_last
+        self._damaged: set[Path] = set()  # found so by `newest`: they do not count among those to keep
 
     def save(self, progress: Progress, model: dict[str, Tensor], optimizer: dict[str, Tensor]) -> Path:
         """Write the checkpoint of a step, then remove the oldest ones that need not be kept."""
         files = {MODEL: save_tensors(model), OPTIMIZER: save_tensors(optimizer), STATE: _json(vars(progress))}
         folder = self._write("step", progress.step, files)
-        for old in self.steps("step")[: -self.keep_last]:
-            shutil.rmtree(self._path("step", old), ignore_errors=True)
+        self._damaged.discard(folder)
+        good = [path for step in self.steps("step") if (path := self._path("step", step)) not in self._damaged]
+        for old in good[: -self.keep_last]:
+            shutil.rmtree(old, ignore_errors=True)
         return folder
 
     def save_best(self, progress: Progress, model: dict[str, Tensor]) -> Path:
@@ -86,47 +91,56 @@ class CheckpointFolder:
                 try:
                     return read_checkpoint(folder)
                 except InputError as error:
+                    self._damaged.add(folder)
                     say(f"{error}; it is passed over")
         return None
 
     def clean(self) -> None:
         """Remove what a killed process left half-written."""
-        remove_partial(self.folder)
+        for place in (self.folder.parent, self.folder):
+            remove_leftovers(place)
 
     def _write(self, kind: str, step: int, files: dict[str, bytes]) -> Path:
         manifest = {name: {"bytes": len(content), "sha256": sha256(content)} for name, content in files.items()}
         folder = self._path(kind, step)
-        with staged_folder(folder) as work:
+        with staged_folder(folder, replace=True) as work:
             for name, content in (files | {MANIFEST: _json(manifest)}).items():
                 write_synced(work / name, content)
         return folder
 
     def _path(self, kind: str, step: int) -> Path:
-        return self.folder / f"{kind}-{step:08d}"
+        return checkpoint_path(self.folder, kind, step)
+
+
+def checkpoint_path(folder: Path, kind: str, step: int) -> Path:
+    """Where the checkpoint of a step is, or would be."""
+    return folder / f"{kind}-{step:08d}"
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Read and verify a checkpoint folder."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-        files = {name: (folder / name).read_bytes() for name in manifest}
-        for name, content in files.items():
-            if sha256(content) != manifest[name]["sha256"]:
-                raise InputError(f"checkpoint {folder} is damaged: the checksum of {name} differs")
+        manifest = read_json(folder / MANIFEST, largest=1 << 16)
+        if not {MODEL, STATE} <= manifest.keys() <= {MODEL, STATE, OPTIMIZER}:
+            raise InputError("its manifest names other files than a checkpoint has")
+        files = {name: _verified(folder / name, manifest[name]) for name in manifest}
         progress = Progress(**json.loads(files[STATE]))
         optimizer = load_tensors(files[OPTIMIZER]) if OPTIMIZER in files else {}
         return Checkpoint(folder, progress, load_tensors(files[MODEL]), optimizer)
-    except InputError:
-        raise
+    except InputError as error:
+        raise InputError(f"checkpoint {folder} is damaged: {error}") from error
     except OSError as error:
         raise InputError(f"checkpoint {folder} is damaged: {error.strerror} ({error.filename})") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise InputError(f"checkpoint {folder} is damaged: its manifest does not read") from error
 
 
-def sha256(content: bytes) -> str:
-    """The checksum of some bytes."""
-    return hashlib.sha256(content).hexdigest()
+def _verified(file: Path, described: dict[str, Any]) -> bytes:
+    """The content of a file that is as large and has the checksum as its manifest says."""
+    content = read_bytes(file, largest=int(described["bytes"]))  # what a manifest says is not allocated, only compared
+    if len(content) != described["bytes"] or sha256(content) != described["sha256"]:
+        raise InputError(f"the checksum of {file.name} differs")
+    return content
 
 
 def _json(content: Any) -> bytes:

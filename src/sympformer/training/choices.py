@@ -15,6 +15,8 @@ from sympformer.machine import cache_root
 from sympformer.models import ModelConfig, variant
 from sympformer.training.config import DEFAULT_VARIANT, DataConfig
 
+OVERHEAD = 30_000  # bytes of a layer besides its weights
+
 
 def choose_model(options: dict[str, Any], tokenizer: Tokenizer | None = None) -> ModelConfig:
     """The ModelConfig that options name: variant, preset and overrides, or `architecture` and plain fields.
@@ -22,6 +24,9 @@ def choose_model(options: dict[str, Any], tokenizer: Tokenizer | None = None) ->
     With a tokenizer the vocabulary is its own, padded, unless the options give a larger one.
     """
     options = dict(options)
+    for name in ("variant", "preset"):
+        if name in options and not isinstance(options[name], str):
+            raise InputError(f"model.{name} must be a name, got {options[name]!r}")
     if tokenizer is not None:
         options["vocab_size"] = _vocabulary(options.get("vocab_size"), tokenizer)
     if "architecture" not in options:
@@ -35,7 +40,20 @@ def choose_model(options: dict[str, Any], tokenizer: Tokenizer | None = None) ->
         cfg = ModelConfig.from_dict(options)
     if not cfg.causal:
         raise InputError("model.causal = False sees the next token it should predict; train with causal = True")
+    check_memory(cfg)
     return cfg
+
+
+def check_memory(cfg: ModelConfig) -> None:
+    """Refuse a model whose weights alone would fill the machine, before it is built."""
+    layers, mlp = 1 if cfg.share_layers else cfg.n_layer, 0 if cfg.mlp == "none" else 2 * cfg.mlp_ratio
+    numbers = cfg.d_model * (cfg.vocab_size + cfg.block_size + (2 + mlp) * cfg.d_model * layers)
+    needed, there = 4 * numbers + OVERHEAD * cfg.n_layer, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise InputError(
+            f"the model would need at least {needed / 1e9:,.0f} GB of memory, and this machine has {there / 1e9:,.0f}: "
+            "choose a smaller n_layer, d_model, mlp_ratio, vocab_size or block_size"
+        )
 
 
 def model_options(shared: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -66,12 +84,20 @@ def open_data(config: DataConfig, seed: int = 0) -> Prepared:
         except InputError:
             pass  # prepared in another way: left alone
     folder = cache_folder(config, seed)
+    _check_owner(folder)
     try:
         return _prepare(config, folder, seed)
     except InputError:
         if not (folder / SHEET).is_file():
             raise
     return _prepare(config, folder, seed, overwrite=True)  # the text has changed since, or the cache is damaged
+
+
+def _check_owner(folder: Path) -> None:
+    """In a cache that several people share, only one's own tokens are taken: those of others may be anything."""
+    for path in (folder, folder / SHEET, *folder.glob("*.bin")) if folder.exists() else ():
+        if hasattr(os, "geteuid") and path.exists() and path.stat().st_uid not in (os.geteuid(), 0):
+            raise InputError(f"{path} belongs to another user: choose a cache of your own with SYMPFORMER_CACHE")
 
 
 def cache_folder(config: DataConfig, seed: int = 0) -> Path:

@@ -68,6 +68,8 @@ def sample(
 
     if n < 1:
         raise InputError(f"n must be at least 1, got {n}")
+    if not 0 <= seed < 2**63 - n:
+        raise InputError(f"seed must lie between 0 and 2^63 - 1, got {seed}")
     trained = load_run(run, which, say=lambda text: print(text, file=sys.stderr))
     for i in range(n):
         text = trained.sample(prompt, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed + i)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from sympformer.config_checks import check_names, check_types
 from sympformer.errors import InputError
+from sympformer.safe_files import read_yaml
 
 Precision = Literal["float32", "bfloat16", "float16"]
 OptimizerName = Literal["adamw", "muon"]
@@ -202,37 +203,4 @@ class TrainConfig:
 
 def load_config(path: str | Path) -> TrainConfig:
     """Read a YAML config file."""
-    return TrainConfig.from_dict(read_yaml(path))
-
-
-def read_yaml(path: str | Path) -> Any:
-    """The content of a YAML file; an empty one holds no options."""
-    import yaml
-
-    try:
-        values = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_numbers_loader())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the config {path}: {getattr(error, 'strerror', None) or error}") from None
-    except yaml.YAMLError as error:
-        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    return {} if values is None else values
-
-
-def _numbers_loader() -> Any:
-    """YAML 1.2's numbers, as the command line reads them: 3e-4 is a number, not a text."""
-    import re
-
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        pass
-
-    number = re.compile(r"^[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?$|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$")
-    whole = re.compile(r"^[-+]?\d[\d_]*$")
-    Loader.yaml_implicit_resolvers = {
-        key: [pair for pair in pairs if pair[0] not in ("tag:yaml.org,2002:float", "tag:yaml.org,2002:int")]
-        for key, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-    for tag, pattern in (("int", whole), ("float", number)):
-        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", pattern, list("-+.0123456789"))
-    return Loader
+    return TrainConfig.from_dict(read_yaml(Path(path)))

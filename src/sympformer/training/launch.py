@@ -4,7 +4,8 @@ Batches, learning rate and dropout are pure functions of seed and step, so that 
 """
 
 import errno
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
@@ -42,32 +43,46 @@ class TrainResult:
     rank: int = 0  # of the process among several; the first one speaks for all
 
 
-def run_training(config: TrainConfig, resume: bool = False, bar: bool | None = None) -> TrainResult:
+def run_training(config: TrainConfig, resume: bool = False, bar: bool | None = None, echo: float = 0.0) -> TrainResult:
     """Train. resume: continue the run in `config.out` from its newest good checkpoint, with its own config.
 
     bar: show a progress line; None where stderr is a terminal.
+    echo: seconds after a signal in which another one is the same wish.
     """
     if resume:
         config = stored_config(config)
-    folder = runs.new_folder(config) if not resume else Path(str(config.out))
+    else:
+        runs.check_new(config)
     pick_device(config)
     if config.tensorboard:
         require_tensorboard()
     # a run's own record of its model: an earlier version may have taken options that are refused now
-    stored = ModelConfig.load(folder / runs.MODEL) if resume else None
+    stored = ModelConfig.load(Path(str(config.out)) / runs.MODEL) if resume else None
     fabric = make_fabric(config, stored or choose_model(config.model))
     with fabric.rank_zero_first():
         prepared = open_data(config.data)
     cfg = stored or choose_model(config.model, prepared.tokenizer)
     check_sizes(config, cfg, prepared, fabric.world_size)
-    if resume:
-        runs.check_same_data(folder, prepared)
-    elif fabric.is_global_zero:
-        runs.create(folder, config, cfg, prepared)
-    fabric.barrier()
-    result = _train(fabric, config, build_model(cfg, seed=config.seed), prepared, folder, bar)
-    leave_together(fabric)
+    with _claim(fabric, config, cfg, prepared, resume) as folder:
+        result = _train(fabric, config, build_model(cfg, seed=config.seed), prepared, folder, bar, echo)
+        leave_together(fabric)
     return result
+
+
+@contextmanager
+def _claim(fabric: "Fabric", config: TrainConfig, cfg: ModelConfig, prepared: Prepared, resume: bool) -> Iterator[Path]:
+    """The run's folder, which no other run has meanwhile: a new one, or the one to resume."""
+    lock = None
+    if fabric.is_global_zero:  # it speaks for all processes
+        lock = runs.lock_run(Path(str(config.out))) if resume else runs.create(config, cfg, prepared)
+    try:
+        folder = Path(fabric.broadcast("" if lock is None else str(lock.path.parent)))
+        if resume:
+            runs.check_same_data(folder, prepared)
+        yield folder
+    finally:
+        if lock is not None:
+            lock.release()
 
 
 def stored_config(asked: TrainConfig) -> TrainConfig:
@@ -106,6 +121,7 @@ def _train(
     prepared: Prepared,
     folder: Path,
     bar: bool | None,
+    echo: float = 0.0,
 ) -> TrainResult:
     reporter = Reporter(config.total_steps(model.cfg.block_size), not fabric.is_global_zero, bar)
     checkpoints = CheckpointFolder(folder / runs.CHECKPOINTS, config.keep_last)
@@ -115,12 +131,14 @@ def _train(
         if fabric.is_global_zero:
             checkpoints.clean()
         checkpoint = checkpoints.newest(reporter.say)
+        runs.check_seal(folder, checkpoint)
         if checkpoint is not None:
             load_model_tensors(model, checkpoint.model, checkpoint.folder)
-        trainer = Trainer(fabric, config, model, prepared, folder, reporter, checkpoint)
+        fabric.barrier()  # what all have looked at changes now
+        trainer = Trainer(fabric, config, model, prepared, checkpoints, reporter, checkpoint)
         if fabric.is_global_zero and trainer.progress.step < trainer.total and (other := runs.note_code(folder)):
             reporter.say(other)
-        stopped_by = trainer.run()
+        stopped_by = trainer.run(echo)
         return TrainResult(
             folder,
             trainer.progress.step,

@@ -3,25 +3,32 @@
 config.yaml  model.json  environment.json  tokenizer/  metrics.jsonl  metrics.csv  log.txt  samples.jsonl  checkpoints/
 """
 
-import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from sympformer import provenance
-from sympformer.atomic import staged_folder, write_file
+from sympformer.atomic import Taken, is_new, staged_folder, write_file
 from sympformer.data import Prepared, Tokenizer, load_tokenizer
-from sympformer.errors import InputError
+from sympformer.data.tokenizers import SHEET, TABLE
+from sympformer.errors import DivergenceError, InputError
+from sympformer.locks import Busy, Lock
 from sympformer.models import LanguageModel, ModelConfig, build_model
 from sympformer.provenance import CONTINUED, Code, codes_in, this_code
+from sympformer.safe_files import read_bytes, read_json, read_sealed, sealed, sha256
 from sympformer.training.checkpoint import Checkpoint, CheckpointFolder, Say, load_model_tensors
 from sympformer.training.config import TrainConfig, load_config
+from sympformer.training.metrics import JSONL, records_sha256
 
 CONFIG, MODEL, ENVIRONMENT, LOG, SAMPLES = "config.yaml", "model.json", "environment.json", "log.txt", "samples.jsonl"
 TOKENIZER, CHECKPOINTS = "tokenizer", "checkpoints"
+SMALLEST = 1e-5  # temperature, and share of probability
+MOST_LAYERS = 10_000  # of a model whose layers share their weights
+TOKENIZER_FILES = tuple(f"{TOKENIZER}/{name}" for name in (TABLE, SHEET))
 
 
 def is_run(folder: Path) -> bool:
@@ -29,29 +36,75 @@ def is_run(folder: Path) -> bool:
     return (folder / CONFIG).is_file()
 
 
-def new_folder(config: TrainConfig) -> Path:
-    """The folder a new run will have: `out`, or the next free name under runs/. It is not made yet."""
-    if config.out is not None:
-        folder = Path(config.out)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            what = "holds a run: continue it with --resume" if is_run(folder) else "exists and is not empty: leave it"
-            raise InputError(f"{folder} {what}, or choose another --out")
-        return folder
+def check_new(config: TrainConfig) -> None:
+    """Refuse an `out` that holds something."""
+    if config.out is not None and not is_new(folder := Path(config.out)):
+        what = "holds a run: continue it with --resume" if is_run(folder) else "exists and is not empty: leave it"
+        raise InputError(f"{folder} {what}, or choose another --out")
+
+
+def create(config: TrainConfig, cfg: ModelConfig, prepared: Prepared) -> Lock:
+    """Make the folder of a new run, whole or not at all: `out`, or a free name under runs/. It is locked from the
+    beginning; the lock is on its config.
+    """
+    for folder in [Path(config.out)] if config.out is not None else _free_names(config):
+        try:
+            with staged_folder(folder, last=CONFIG) as work:
+                (work / TOKENIZER).mkdir()
+                prepared.tokenizer.save(work / TOKENIZER)
+                write_file(work / MODEL, cfg.to_json())
+                write_file(work / CONFIG, config.to_yaml())
+                write_environment(work, provenance.environment() | _circumstances(prepared))
+                lock = Lock(work / CONFIG)
+        except Taken:  # by a run that began at the same time
+            if config.out is not None:
+                raise
+        else:
+            lock.path = folder / CONFIG
+            return lock
+    raise InputError("there are too many folders under runs/: choose a name with --out")
+
+
+def _free_names(config: TrainConfig) -> Iterator[Path]:
     corpus = Path(config.data.folder or config.data.corpus).name
     model = config.model.get("variant", config.model.get("architecture", "model"))
-    base = re.sub(r"[^a-zA-Z0-9]+", "-", f"{model}-{corpus}").strip("-").lower()
-    names = (base if n == 1 else f"{base}-{n}" for n in range(1, 10**6))
-    return next(folder for name in names if not (folder := Path("runs") / name).exists())
+    base = Path("runs") / (re.sub(r"[^a-zA-Z0-9]+", "-", f"{model}-{corpus}").strip("-").lower()[:100] or "run")
+    names = (base if n == 1 else base.with_name(f"{base.name}-{n}") for n in range(1, 10**6))
+    return (folder for folder in names if not os.path.lexists(folder))
 
 
-def create(folder: Path, config: TrainConfig, cfg: ModelConfig, prepared: Prepared) -> None:
-    """Make the folder of a new run, whole or not at all."""
-    with staged_folder(folder) as work:
-        (work / TOKENIZER).mkdir()
-        prepared.tokenizer.save(work / TOKENIZER)
-        write_file(work / MODEL, cfg.to_json())
-        _write_environment(work, provenance.environment() | _circumstances(prepared))
-        write_file(work / CONFIG, config.to_yaml())
+def lock_run(folder: Path) -> Lock:
+    """The lock of a run that is there: while one process trains in a folder, no other does."""
+    try:
+        return Lock(folder / CONFIG)
+    except Busy:
+        raise Busy(f"another process is training in {folder}: wait until it ends, or stop it") from None
+
+
+def write_environment(folder: Path, values: dict[str, Any]) -> None:
+    """Write where a run comes from, with the checksums of what must not change any more."""
+    files = {name: sha256((folder / name).read_bytes()) for name in (CONFIG, MODEL, *TOKENIZER_FILES)}
+    write_file(folder / ENVIRONMENT, sealed(values | {"files": files}, indent=2))
+
+
+def check_seal(folder: Path, checkpoint: Checkpoint | None = None) -> None:
+    """Refuse a run whose config, model, tokenizer or metrics are not those it was made with.
+
+    A run from before there were checksums is taken as it is.
+    """
+    files = read_environment(folder).get("files", {})
+    changed = [name for name in (CONFIG, MODEL, *TOKENIZER_FILES) if _changed(folder / name, files.get(name))]
+    if checkpoint is not None and (kept := checkpoint.progress.metrics) is not None:
+        changed += [JSONL] if records_sha256(folder / JSONL, checkpoint.progress.step) != kept else []
+    if changed:
+        raise InputError(f"{folder / changed[0]} is not as the run wrote it: put it back as it was")
+
+
+def _changed(file: Path, checksum: str | None) -> bool:
+    try:
+        return checksum is not None and sha256(read_bytes(file)) != checksum
+    except OSError:
+        return True
 
 
 def _circumstances(prepared: Prepared) -> dict[str, Any]:
@@ -69,14 +122,11 @@ def _circumstances(prepared: Prepared) -> dict[str, Any]:
 def read_environment(folder: Path) -> dict[str, Any]:
     """Where, by what code and on what data a run was made."""
     try:
-        found = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
+        found = read_sealed(folder / ENVIRONMENT)
         return {**found, "data": dict(found["data"])}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{folder / ENVIRONMENT} does not read: the run folder is damaged") from error
-
-
-def _write_environment(folder: Path, environment: dict[str, Any]) -> None:
-    write_file(folder / ENVIRONMENT, json.dumps(environment, indent=2) + "\n")
+    except (KeyError, TypeError, ValueError) as error:
+        why = f" ({error})" if isinstance(error, InputError) else ""
+        raise InputError(f"{folder / ENVIRONMENT} does not read: the run folder is damaged{why}") from error
 
 
 def run_codes(folder: Path) -> list[Code]:
@@ -91,7 +141,7 @@ def note_code(folder: Path) -> str | None:
         return None
     environment = read_environment(folder)
     earlier = environment.get(CONTINUED, [])
-    _write_environment(folder, environment | {CONTINUED: [*earlier, now.to_dict()]})
+    write_file(folder / ENVIRONMENT, sealed(environment | {CONTINUED: [*earlier, now.to_dict()]}, indent=2))
     return f"this code, {now.label}, is not the one that the run had so far, {before.label}: {ENVIRONMENT} keeps both"
 
 
@@ -132,14 +182,26 @@ def load_run(folder: str | Path, which: str = "best", say: Say = lambda text: No
     if not is_run(folder):
         what = "holds no run" if folder.is_dir() else "does not exist"
         raise InputError(f"{folder} {what}: make one with 'sympformer train --out {folder}'")
-    config, cfg = load_config(folder / CONFIG), ModelConfig.load(folder / MODEL)
+    check_seal(folder)
+    config, cfg = load_config(folder / CONFIG), ModelConfig.from_dict(read_json(folder / MODEL))
     kinds = ("best", "step") if which == "best" else ("step", "best")
     checkpoint = CheckpointFolder(folder / CHECKPOINTS).newest(say, kinds)
     if checkpoint is None:
         raise InputError(f"{folder} has no usable checkpoint: continue the run with 'sympformer train --resume true'")
+    check_seal(folder, checkpoint)
+    check_fits(cfg, checkpoint)
     model = build_model(cfg, seed=0)
     load_model_tensors(model, checkpoint.model, checkpoint.folder)
     return TrainedRun(folder, config, model.eval(), checkpoint)
+
+
+def check_fits(cfg: ModelConfig, checkpoint: Checkpoint) -> None:
+    """Refuse a model that its weights cannot be of, before it is built: what a file says may be any size."""
+    layers = len(checkpoint.model) if not cfg.share_layers else MOST_LAYERS
+    numbers = sum(tensor.numel() for tensor in checkpoint.model.values())
+    width = cfg.d_model * max(cfg.d_model, cfg.vocab_size, cfg.block_size)
+    if cfg.n_layer > layers or width > numbers or cfg.mlp_ratio * cfg.d_model**2 > numbers:
+        raise InputError(f"the weights in {checkpoint.folder} belong to another model than the config beside them")
 
 
 def sample_text(
@@ -153,11 +215,27 @@ def sample_text(
     seed: int | None = 0,
 ) -> str:
     """Continue a prompt until the end of the text, or for so many tokens, or as long as the model can see."""
+    _check_drawing(temperature, top_p, seed)
     ids = tokenizer.encode(prompt) or [tokenizer.end_of_text]
     room = model.cfg.block_size - len(ids) + 1
     if room < 1 and model.cfg.overflow == "error":
         raise InputError(f"the prompt has {len(ids)} tokens and the model sees {model.cfg.block_size}; shorten it")
     new = max_new_tokens if model.cfg.overflow == "slide" else min(max_new_tokens, room)
-    out = model.generate([ids], new, temperature, top_k, top_p, seed, stop_tokens=(tokenizer.end_of_text,))
+    try:
+        out = model.generate([ids], new, temperature, top_k, top_p, seed, stop_tokens=(tokenizer.end_of_text,))
+    except RuntimeError as error:
+        if "probability tensor" not in str(error):
+            raise
+        raise DivergenceError("the model's logits are not finite: its weights are of no use") from error
     drawn = [i for i in out[0].tolist() if i < tokenizer.end_of_text]  # the end and padding ids have no text
     return tokenizer.decode(drawn)
+
+
+def _check_drawing(temperature: float, top_p: float | None, seed: int | None) -> None:
+    """Refuse what single precision cannot tell from zero, and what no generator takes."""
+    if temperature != 0 and not SMALLEST <= temperature <= 1 / SMALLEST:
+        raise InputError(f"temperature must be 0 or lie between {SMALLEST:g} and {1 / SMALLEST:g}, got {temperature}")
+    if top_p is not None and not SMALLEST <= top_p <= 1:
+        raise InputError(f"top_p must lie between {SMALLEST:g} and 1, got {top_p}")
+    if seed is not None and not 0 <= seed < 2**63:
+        raise InputError(f"seed must lie between 0 and 2^63 - 1, got {seed}")

@@ -51,9 +51,12 @@ class SamplesFile:
 
     def __init__(self, file: Path, step: int) -> None:
         self._file = file
-        keep_records(file, step)
+        self._steps = {record["step"] for record in keep_records(file, step)}
 
     def write(self, step: int, prompt: str, text: str) -> None:
-        """Append a sample."""
+        """Append a sample, unless that of the step is there: a finished run may be taken up again."""
+        if step in self._steps:
+            return
+        self._steps.add(step)
         with self._file.open("a", encoding="utf-8") as out:
             out.write(json.dumps({"step": step, "prompt": prompt, "text": text}) + "\n")

@@ -1,16 +1,17 @@
 """One run in progress: a step, and what happens between steps."""
 
+import math
 import resource
 import sys
 import time
 from math import gcd
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from sympformer.data import BlockSampler, Prepared, validation_blocks
+from sympformer.errors import DivergenceError
 from sympformer.models import LanguageModel, build_model
 from sympformer.training import run as runs
 from sympformer.training.checkpoint import (
@@ -45,14 +46,14 @@ class Trainer:
         config: TrainConfig,
         model: LanguageModel,
         prepared: Prepared,
-        folder: Path,
+        checkpoints: CheckpointFolder,
         reporter: Reporter,
         checkpoint: Checkpoint | None,
     ) -> None:
         self.fabric, self.config, self.model, self.reporter = fabric, config, model, reporter
         self.progress = Progress() if checkpoint is None else checkpoint.progress
         self.total = config.total_steps(model.cfg.block_size)
-        self.checkpoints = CheckpointFolder(folder / runs.CHECKPOINTS, config.keep_last)
+        self.checkpoints, self.folder = checkpoints, checkpoints.folder.parent
         self.tokenizer = prepared.tokenizer
         self.byte_lengths = self.tokenizer.byte_lengths()
         self.sampler = BlockSampler(prepared.tokens("train"), model.cfg.block_size, config.global_batch(), config.seed)
@@ -65,7 +66,7 @@ class Trainer:
         self.window = Window(self.progress.pending, scaled=config.precision == "float16")
         self.validation_loss: float | None = None
         self.last_sample: str | None = None
-        self.files = RunFiles(folder, config, columns, self.progress.step) if fabric.is_global_zero else None
+        self.files = RunFiles(self.folder, config, columns, self.progress.step) if fabric.is_global_zero else None
         self._clock = self._speed_from = (time.monotonic(), self.progress.step)
 
     def _set_up(self, checkpoint: Checkpoint | None) -> None:
@@ -80,11 +81,11 @@ class Trainer:
 
     # --- the loop
 
-    def run(self) -> int | None:
-        """Train to the end; returns the signal that stopped it earlier, if any."""
+    def run(self, echo: float = 0.0) -> int | None:
+        """Train to the end; returns the signal that stopped it earlier, if any. echo: see `StopSignal`."""
         self._announce()
         self.model.train()
-        with StopSignal(ECHO_SECONDS if self.fabric.world_size > 1 else 0.0) as stop:
+        with StopSignal(max(echo, ECHO_SECONDS if self.fabric.world_size > 1 else 0.0)) as stop:
             shared = SharedStop(self.fabric, stop, self.progress.step)
             self.reporter.start()
             while self.progress.step < self.total:
@@ -183,16 +184,19 @@ class Trainer:
         record |= {"seconds": self._seconds(), "tokens_per_second": speed, "memory_mb": self._memory()}
         if self.files is not None:
             self.files.write(record)
+        if evaluate and self.progress.best_step == step:
+            self._save_best()
         self._speed_from = (time.monotonic(), step)
 
     def _evaluate(self) -> dict[str, Any]:
-        """Score the validation set; new best weights are kept."""
+        """Score the validation set. A loss that is not a number ends the run, as one in training does."""
         evaluation = self._score()
+        if not math.isfinite(evaluation.loss):
+            raise DivergenceError(f"the validation loss is not finite at step {self.progress.step}; {self._advice()}")
         self.validation_loss = evaluation.loss
         best = self.progress.best_loss is None or evaluation.loss < self.progress.best_loss
         if best:
             self.progress.best_loss, self.progress.best_step = evaluation.loss, self.progress.step
-            self._save_best()
         self.reporter.say(
             f"step {self.progress.step}/{self.total}: validation loss {evaluation.loss:.4f}, perplexity "
             f"{evaluation.perplexity:.2f}, {evaluation.bits_per_byte:.3f} bits per byte{' (best)' if best else ''}"
@@ -241,6 +245,7 @@ class Trainer:
             self.progress.pending = self.window.rows
             self.progress.scaler = self.fabric.strategy.precision.state_dict()
             if self.fabric.is_global_zero:
+                self._seal()
                 self.checkpoints.save(self.progress, model, optimizer)
         self.fabric.barrier()
 
@@ -248,7 +253,13 @@ class Trainer:
         if self.fabric.is_global_zero or self.split:
             model = model_tensors(self.model)
             if self.fabric.is_global_zero:
+                self._seal()
                 self.checkpoints.save_best(self.progress, model)
+
+    def _seal(self) -> None:
+        """Note what the metrics hold by now."""
+        if self.files is not None:
+            self.progress.metrics = self.files.metrics.sync()
 
     def _sample(self) -> None:
         """Draw a text from the present weights."""

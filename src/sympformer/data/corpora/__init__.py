@@ -10,6 +10,7 @@ A name wins over a path; write `./tinystories` for a folder of that name.
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -33,6 +34,7 @@ class Document(NamedTuple):
     split: str
     text: str
     done: float | None
+    cut: bool = False  # a part of a document that was split by position
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,14 @@ class Corpus:
                 continue
             items = _clean(self.source.splits[split](), self.limit)
             if split == "train":
-                labelled = assign(items, self._drawn_shares(), self.seed, self.source.name)
+                labelled = assign(items, self.drawn_shares(), self.seed, self.source.name)
             else:
                 labelled = ((split, item) for item in items)
             for label, item in labelled:
-                yield Document(label, item.text, item.done)
+                yield Document(label, item.text, item.done, item.cut)
 
-    def _drawn_shares(self) -> Shares:
+    def drawn_shares(self) -> Shares:
+        """What has to be held out because the source does not do it itself."""
         own = self.source.splits
         return Shares(
             0.0 if "validation" in own else self.shares.validation,
@@ -67,7 +70,7 @@ class Corpus:
 
     def expected(self) -> list[str]:
         """The splits that must not end up empty."""
-        drawn = self._drawn_shares()
+        drawn = self.drawn_shares()
         held = {"validation": drawn.validation, "test": drawn.test}
         return [split for split in SPLITS if split in self.source.splits or held.get(split)]
 
@@ -75,7 +78,7 @@ class Corpus:
     def rule(self) -> str:
         """How the splits came about, in words."""
         own = [split for split in SPLITS if split in self.source.splits]
-        drawn = self._drawn_shares()
+        drawn = self.drawn_shares()
         if len(own) == 1:
             return drawn.rule(self.seed)
         rule = f"the corpus's own: {', '.join(own)}"
@@ -108,7 +111,7 @@ def open_corpus(
     shares: documents to hold out where the corpus has no split of its own. seed: draws them, and the storybook's
     stories. limit: take only the first so many documents of each of the source's splits.
     """
-    if limit is not None and limit < 1:
+    if limit is not None and not 1 <= limit <= sys.maxsize:
         raise InputError(f"limit {limit} is not a positive number of documents")
     reading = reading or Reading()
     return Corpus(_open(name, seed, reading), shares or Shares(), seed, limit, reading)
@@ -148,7 +151,7 @@ def _clean(items: Iterator[Item], limit: int | None) -> Iterator[Item]:
     """Documents without white space around them, empty ones left out, lone surrogates replaced."""
 
     def cleaned() -> Iterator[Item]:
-        for text, done in items:
+        for text, done, _ in items:
             text = text.strip()
             if not text:
                 continue

@@ -23,6 +23,8 @@ def open_files(path: Path, name: str, reading: Reading) -> Source:
         found = _list(path)
         if not found:
             raise InputError(f"folder {path} holds no {_list_formats()} file")
+    elif not path.is_file():
+        raise InputError(f"{path} is not a regular file: give one that can be read from beginning to end, twice")
     elif format_of(path) is None:
         raise InputError(f"cannot tell the format of {path}: expected {_list_formats()}, plain or with .gz")
     else:

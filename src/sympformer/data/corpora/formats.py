@@ -11,7 +11,7 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import IO, Any
 
-from sympformer.data.corpora.text_stream import CHUNK, chunks, lines, open_bytes
+from sympformer.data.corpora.text_stream import CHUNK, LONGEST_LINE, chunks, lines, open_bytes
 from sympformer.errors import InputError
 
 END_OF_TEXT = "<|endoftext|>"
@@ -33,6 +33,10 @@ class Reading:
 
     column: str = "text"
     separator: str = "auto"
+
+    def __post_init__(self) -> None:
+        if not self.separator:
+            raise InputError("the separator is empty: give auto, file, blank, or the text between two documents")
 
 
 def documents(path: Path, reading: Reading, alone: bool) -> Texts:
@@ -116,7 +120,7 @@ def as_text(row: dict[str, Any], column: str, where: str) -> str:
 
 
 def _csv(path: Path, column: str) -> Texts:
-    csv.field_size_limit(max(csv.field_size_limit(), 1 << 28))
+    csv.field_size_limit(LONGEST_LINE)
     position, started = 0, 1
 
     def raw_lines() -> Iterator[str]:

@@ -6,12 +6,14 @@ import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
 from sympformer.errors import InputError
 
 CHUNK = 1 << 20  # bytes read at a time
+LONGEST_LINE = 1 << 25  # bytes of a line of .jsonl and .csv, and characters of a field
 
 
 class Chunk(NamedTuple):
@@ -69,7 +71,14 @@ def lines(path: Path) -> Iterator[Line]:
     """The lines of a file with their line ends."""
     with open_bytes(path) as (content, disk):
         offset = 0
-        for number, raw in enumerate(content, start=1):
+        for number in count(1):
+            raw = content.readline(LONGEST_LINE + 1)
+            if not raw:
+                return
+            if len(raw) > LONGEST_LINE:
+                raise InputError(
+                    f"{path}, line {number} is longer than {LONGEST_LINE >> 20} MB: make it several documents"
+                )
             try:
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:

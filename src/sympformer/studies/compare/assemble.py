@@ -52,6 +52,11 @@ class ScoredRun:
             [row["validation_loss"] for row in rows],
         )
 
+    @property
+    def passed_over(self) -> list[str]:
+        """Checkpoints that were damaged, in a sentence each."""
+        return list(self.score.get("passed_over", []))
+
     def figure(self, metric: str) -> float:
         """On test data, with the last weights."""
         return float(self.score["last"][metric])
@@ -188,6 +193,11 @@ def describe_data(prepared: Prepared) -> dict[str, Any]:
         "tokens": {name: split.tokens for name, split in sheet.splits.items()},
         "bytes": {name: split.bytes for name, split in sheet.splits.items()},
     }
+
+
+def older(entries: Iterable[Entry]) -> list[str]:
+    """A note for every run whose newest weights could not be used."""
+    return [f"Scored with older weights: {why}." for entry in entries for run in entry.runs for why in run.passed_over]
 
 
 def make_results(

@@ -37,9 +37,10 @@ def compare(
 
     pick_device(config.common)  # for the workers too, before any of them starts
     comparison = Comparison.create(Path(out), config, mixed_code)
-    with Workers(jobs) as workers:
-        results = comparison.results(comparison.train(workers), workers)
-    report = write_outputs(results, comparison.root)
+    with comparison.lock():
+        with Workers(jobs) as workers:
+            results = comparison.results(comparison.train(workers), workers)
+        report = write_outputs(results, comparison.root)
     print_results(results, samples)
     print(f"\ntables, plots and results.json are in {out}; open {report} in a browser")
     return 0

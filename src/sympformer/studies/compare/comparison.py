@@ -3,28 +3,29 @@
 compare.yaml  costs.json  runs/<model>/choose-lr<rate>-seed<seed>/  runs/<model>/final-seed<seed>/
 """
 
-import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from sympformer.atomic import write_file
+from sympformer.atomic import is_new, staged_folder, write_file
 from sympformer.data import Prepared
 from sympformer.errors import InputError
+from sympformer.locks import Busy, Lock
 from sympformer.models import ModelConfig
 from sympformer.provenance import Code, this_code
+from sympformer.safe_files import read_sealed, sealed
 from sympformer.studies.bench.costs import memory_mb, tokens_per_second
-from sympformer.studies.compare.assemble import Entry, ScoredRun, describe_data, make_results, one_code
+from sympformer.studies.compare.assemble import Entry, ScoredRun, describe_data, make_results, older, one_code
 from sympformer.studies.compare.grid import Outcome, outcome, run_cells
 from sympformer.studies.compare.plan import CHOOSE, FINAL, Budget, Cell, CompareConfig
 from sympformer.studies.compare.workers import Board, Workers
 from sympformer.studies.results import Results
-from sympformer.studies.scoring.score import kept_score, score_run
+from sympformer.studies.scoring.score import kept_score, score_cell
 from sympformer.training.choices import choose_model, open_data
 from sympformer.training.config import read_yaml
 from sympformer.training.run import run_codes
@@ -68,14 +69,18 @@ class Comparison:
             if cls.open(root).config != config:
                 raise InputError(f"{root} holds another comparison (see its {CONFIG}): choose another --out")
             return cls(root, config, mixed_code)
-        if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        if not is_new(root):
             raise InputError(f"{root} exists and holds no comparison: choose another --out")
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-            write_file(root / CONFIG, yaml.safe_dump(config.to_dict(), sort_keys=False))
-        except OSError as error:
-            raise InputError(f"cannot write {root}: {error.strerror or error}") from error
+        with staged_folder(root) as work:
+            write_file(work / CONFIG, yaml.safe_dump(config.to_dict(), sort_keys=False))
         return cls(root, config, mixed_code)
+
+    def lock(self) -> Lock:
+        """While one process works on a comparison, no other does."""
+        try:
+            return Lock(self.root / CONFIG)
+        except Busy:
+            raise Busy(f"another process is at work on the comparison in {self.root}: wait for it") from None
 
     @classmethod
     def open(cls, root: Path, mixed_code: bool = False) -> "Comparison":
@@ -153,9 +158,9 @@ class Comparison:
             if tried is None:
                 rates[model] = float(self.config.rates(model)[0])
                 continue
-            best = min(tried, key=lambda rate: tried[rate].validation_loss)
-            if math.isfinite(tried[best].validation_loss):
-                rates[model] = best
+            finite = [rate for rate, done in tried.items() if math.isfinite(done.validation_loss)]
+            if finite:
+                rates[model] = min(finite, key=lambda rate: tried[rate].validation_loss)
         return rates
 
     def _steps(self, budget: Budget | None) -> dict[str, int]:
@@ -181,19 +186,27 @@ class Comparison:
         if not file.is_file():
             models, batch = self.model_configs, self.config.common.batch_size
             costs = {"tokens_per_second": tokens_per_second(models, batch), "memory_mb": memory_mb(models, batch)}
-            write_file(file, json.dumps(costs | {"code": this_code().to_dict()}, indent=1) + "\n")
-        return json.loads(file.read_text(encoding="utf-8"))
+            write_file(file, sealed(costs | {"code": this_code().to_dict()}))
+        return read_sealed(file)
 
     def score(self, grid: Grid, workers: Workers) -> list[dict[str, Any] | None]:
-        """The scores of the reported runs, made where they are missing; None for a run that diverged."""
+        """The scores of the reported runs, made where they are missing; None for a run that diverged.
+
+        A run whose weights are of no use on test data has diverged too: its outcome then says so.
+        """
         folders = [self.root / cell.folder for cell in grid.cells]
         whole = [i for i, done in enumerate(grid.outcomes) if done.diverged is None]
         scores = [kept_score(folder) if i in whole else None for i, folder in enumerate(folders)]
         missing = [i for i in whole if scores[i] is None]
         with Board("scoring on test data", len(whole), len(whole) - len(missing)) as board:
-            for k, score in workers.run(score_run, [(folders[i],) for i in missing]):
-                scores[missing[k]] = score
-                board.finished(f"{grid.cells[missing[k]].describe()}: test loss {score['last']['loss']:.4f}")
+            for k, score in workers.run(score_cell, [(folders[i],) for i in missing]):
+                i = missing[k]
+                if isinstance(score, str):
+                    grid.outcomes[i] = replace(grid.outcomes[i], diverged=score)
+                else:
+                    scores[i] = score
+                what = score if isinstance(score, str) else f"test loss {score['last']['loss']:.4f}"
+                board.finished(f"{grid.cells[i].describe()}: {what}")
         return scores
 
     def results(self, grid: Grid, workers: Workers) -> Results:
@@ -232,5 +245,5 @@ class Comparison:
             seeds=self.config.seeds,
             data=describe_data(self.prepared),
             config=self.config.to_dict(),
-            notes=[CHOSEN if grid.choosing else GIVEN, *NOTES],
+            notes=[*older(entries), CHOSEN if grid.choosing else GIVEN, *NOTES],
         )

@@ -1,6 +1,6 @@
 """Run the cells of a comparison in worker processes; what is done is skipped, what was cut is resumed."""
 
-import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,13 +9,16 @@ from pathlib import Path
 from sympformer.atomic import write_file
 from sympformer.errors import DivergenceError, InputError
 from sympformer.provenance import distinct, this_code
+from sympformer.safe_files import read_sealed, sealed
 from sympformer.studies.compare.plan import Cell
-from sympformer.studies.compare.workers import Board, Workers
+from sympformer.studies.compare.workers import PATIENCE, Board, Workers
+from sympformer.training.checkpoint import checkpoint_path, read_checkpoint
 from sympformer.training.config import load_config
 from sympformer.training.metrics import read_metrics
-from sympformer.training.run import CONFIG, ENVIRONMENT, run_codes
+from sympformer.training.run import CHECKPOINTS, CONFIG, ENVIRONMENT, check_seal, run_codes
 
 DIVERGED = "diverged.json"
+STOPPED = "stopped"
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,23 @@ def outcome(root: Path, cell: Cell, total_steps: int) -> Outcome | None:
             "choose another --out for a changed comparison"
         )
     if (folder / DIVERGED).is_file():
-        found = json.loads((folder / DIVERGED).read_text())
+        found = read_sealed(folder / DIVERGED)
         return Outcome(float("inf"), found["seconds"], found["why"])
+    return _finished(folder, total_steps)
+
+
+def _finished(folder: Path, total_steps: int) -> Outcome | None:
+    """A run is done when its last checkpoint is: the last line of metrics is written before it."""
+    try:
+        last = read_checkpoint(checkpoint_path(folder / CHECKPOINTS, "step", total_steps))
+    except InputError:
+        return None  # not there, or damaged: trained again from the one before
+    check_seal(folder, last)
     scored = [record for record in read_metrics(folder) if "validation_loss" in record]
-    if not scored or scored[-1]["step"] < total_steps:
-        return None
-    return Outcome(scored[-1]["validation_loss"], scored[-1]["seconds"])
+    loss, seconds = scored[-1]["validation_loss"], scored[-1]["seconds"]
+    if not math.isfinite(loss):
+        return Outcome(float("inf"), seconds, f"the validation loss is not finite at step {scored[-1]['step']}")
+    return Outcome(loss, seconds)
 
 
 def run_cells(
@@ -57,7 +71,7 @@ def run_cells(
     with Board(label, len(cells), len(cells) - len(missing)) as board:
         for i, ending in workers.run(train_cell, [(str(root), cells[i]) for i in missing]):
             k = missing[i]
-            if ending == "stopped":
+            if ending == STOPPED:
                 raise KeyboardInterrupt
             done = outcome(root, cells[k], total_steps[k])
             if done is None:
@@ -82,15 +96,16 @@ def check_code(root: Path) -> None:
 
 
 def train_cell(root: str, cell: Cell) -> str | None:
-    """In a worker: train or continue one cell. Returns "stopped" where a signal ended it early."""
+    """In a worker: train or continue one cell. Returns STOPPED where a signal ended it early."""
     from sympformer.training import run_training
 
     folder = Path(root) / cell.folder
     resume = (folder / CONFIG).is_file()
     started = time.monotonic()
     try:
-        result = run_training(cell.config.replace(out=str(folder)), resume=resume, bar=False)
+        # Ctrl-C reaches a worker twice: by itself, and from the parent
+        result = run_training(cell.config.replace(out=str(folder)), resume=resume, bar=False, echo=PATIENCE)
     except DivergenceError as error:
-        write_file(folder / DIVERGED, json.dumps({"why": str(error), "seconds": time.monotonic() - started}))
+        write_file(folder / DIVERGED, sealed({"why": str(error), "seconds": time.monotonic() - started}))
         return None
-    return "stopped" if result.stopped_by is not None else None
+    return STOPPED if result.stopped_by is not None else None

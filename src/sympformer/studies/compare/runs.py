@@ -8,7 +8,7 @@ from typing import Any
 
 from sympformer.errors import InputError, unknown_name
 from sympformer.progress import steps_with_progress
-from sympformer.studies.compare.assemble import METRICS, Entry, ScoredRun, describe_data, make_results, one_code
+from sympformer.studies.compare.assemble import METRICS, Entry, ScoredRun, describe_data, make_results, older, one_code
 from sympformer.studies.results import Results
 from sympformer.studies.scoring.score import score_run
 from sympformer.training.choices import open_data
@@ -44,6 +44,7 @@ def runs_results(
     entries = [_entry(names[folders[i]], Path(folders[i]), split) for i in steps_with_progress(len(folders), "scoring")]
     configs = {entry.name: entry.runs[0].config.to_dict() for entry in entries}
     prepared = open_data(entries[0].runs[0].config.data)
+    scored = f"Scored on the {split} split" + ("." if split == "test" else ": there is no test split.")
     return make_results(
         "runs side by side",
         entries,
@@ -53,14 +54,15 @@ def runs_results(
         seeds=sorted({entry.runs[0].config.seed for entry in entries}),
         data=describe_data(prepared) | {"scored": split},
         config=configs,
-        notes=[*NOTES, f"Scored on the {split} split" + ("." if split == "test" else ": there is no test split.")],
+        notes=[*older(entries), *NOTES, scored],
     )
 
 
 def _name(folder: str, folders: Sequence[str]) -> str:
     """The folder's last part, or as much of the path as tells it from the others."""
     common = os.path.commonpath([os.path.abspath(other) for other in folders]) if len(folders) > 1 else None
-    return os.path.relpath(os.path.abspath(folder), common) if common else Path(folder).name
+    name = os.path.relpath(os.path.abspath(folder), common) if common else Path(folder).name
+    return "".join(c if c.isprintable() else "\ufffd" for c in name)  # what no page and no picture can hold
 
 
 def _check_comparable(runs: Sequence[TrainedRun], metric: str) -> None:

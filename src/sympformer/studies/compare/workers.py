@@ -1,72 +1,179 @@
-"""Worker processes that share the cores, stop together and save, and a board that shows how far they are."""
+"""Worker processes that share the cores, stop together and save, and a board that shows how far they are.
+
+Every worker has a pipe of its own. It leaves when it is told to, when a signal comes, and when its parent is gone.
+"""
 
 import os
+import pickle
 import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from types import FrameType
 from typing import Any
 
+from sympformer.errors import InputError
 from sympformer.machine import usable_cores
+
+PATIENCE = 30.0  # seconds in which a worker that was told to stop may save; then it is killed
+WATCHED = (signal.SIGINT, signal.SIGTERM)
 
 
 class Workers:
-    """`with Workers(jobs) as workers:` processes that start with the first task and stay for all stages."""
+    """`with Workers(jobs) as workers:` processes that start with the first tasks and stay for all stages."""
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
-        self._pool: ProcessPoolExecutor | None = None
+        self._workers: list[Worker] = []
 
     def __enter__(self) -> "Workers":
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        self._stop()
 
     def run(self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
         """Call a module's function on every task; (index, result) as they end. An error or Ctrl-C stops all."""
-        if not tasks:
-            return
-        if self._pool is None:
-            self._pool = _start(self._jobs)
         try:
-            waiting: dict[Future[Any], int] = {self._pool.submit(function, *task): i for i, task in enumerate(tasks)}
-            while waiting:
-                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                    yield waiting.pop(future), future.result()
+            waiting = list(enumerate(tasks))[::-1]
+            busy: dict[Connection, tuple[int, Worker]] = {}
+            while len(self._workers) < min(self._jobs, len(tasks)):
+                self._start()
+            idle = list(self._workers)
+            while waiting or busy:
+                while waiting and idle:
+                    worker, (index, task) = idle.pop(), waiting.pop()
+                    worker.give(function, task)
+                    busy[worker.pipe] = (index, worker)
+                for pipe in wait(list(busy)):
+                    assert isinstance(pipe, Connection)
+                    index, worker = busy.pop(pipe)
+                    idle.append(worker)
+                    yield index, worker.take()
         except BaseException:
-            _stop(self._pool)
+            self._stop()
             raise
 
+    def _start(self) -> None:
+        with _held_back():  # a new process has no handlers yet
+            self._workers.append(Worker(_threads(self._jobs)))
 
-def _start(jobs: int) -> ProcessPoolExecutor:
-    threads = max(1, usable_cores() // jobs)
-    return ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_start_worker, initargs=(threads, os.getpid()))
+    def _stop(self) -> None:
+        """Ask every worker to save the run in hand and leave; what has not left after a while is killed."""
+        workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.process.terminate()
+            worker.pipe.close()  # one that took the signal for an echo finds nothing more to do
+        try:
+            end = time.monotonic() + PATIENCE
+            for worker in workers:
+                worker.process.join(max(0.0, end - time.monotonic()))
+        finally:  # also where somebody cannot wait
+            for worker in workers:
+                worker.process.kill()
+                worker.process.join()
 
 
-def _stop(pool: ProcessPoolExecutor) -> None:
-    """Ask every worker to save the run in hand and leave."""
-    pool.shutdown(wait=False, cancel_futures=True)
-    for process in list((pool._processes or {}).values()):
-        process.terminate()
+def _threads(jobs: int) -> int:
+    return max(1, usable_cores() // jobs)
 
 
-def _start_worker(threads: int, parent: int) -> None:
-    import torch
+class Worker:
+    """One process, seen from outside."""
 
-    torch.set_num_threads(min(threads, torch.get_num_threads()))  # OMP_NUM_THREADS may ask for fewer
+    def __init__(self, threads: int) -> None:
+        context = get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs, threads), daemon=False)
+        self.process.start()
+        theirs.close()
+
+    def give(self, function: Callable[..., Any], task: tuple[Any, ...]) -> None:
+        """Something to do."""
+        with suppress(BrokenPipeError):  # it has gone: `take` says so
+            self.pipe.send_bytes(pickle.dumps((function, task)))
+
+    def take(self) -> Any:
+        """What came out; raises what was raised there."""
+        try:
+            kind, value = pickle.loads(self.pipe.recv_bytes())
+        except (EOFError, ConnectionError):
+            self.process.join()
+            raise InputError(
+                f"a worker process was killed ({_ending(self.process.exitcode)}), perhaps for want of memory: "
+                "what it had saved is there, the same command goes on"
+            ) from None
+        if kind == "stopped":
+            raise KeyboardInterrupt
+        if kind == "error":
+            raise value
+        return value
+
+
+def _ending(code: int | None) -> str:
+    if code is not None and code < 0:
+        with suppress(ValueError):
+            return signal.Signals(-code).name
+    return f"exit code {code}"
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Signals wait until the block ends; a process that starts in it has them wait until it asks for them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# --- inside a worker
+
+
+def _work(pipe: Connection, threads: int) -> None:
+    """Do tasks until there are no more, a signal comes, or the parent is gone."""
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  every run has its log.txt; lines of several would mix here
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    for number in WATCHED:
+        signal.signal(number, _leave)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+        import torch
+
+        torch.set_num_threads(min(threads, torch.get_num_threads()))  # OMP_NUM_THREADS may ask for fewer
+        while True:
+            function, task = pickle.loads(pipe.recv_bytes())
+            pipe.send_bytes(_outcome(function, task))
+    except (KeyboardInterrupt, EOFError, ConnectionError):
+        with suppress(OSError):
+            pipe.send_bytes(pickle.dumps(("stopped", None)))
 
 
-def _leave_with(parent: int) -> None:
+def _outcome(function: Callable[..., Any], task: tuple[Any, ...]) -> bytes:
+    try:
+        return pickle.dumps(("done", function(*task)))
+    except Exception as error:  # noqa: BLE001  the parent raises it again
+        error.add_note(traceback.format_exc())  # where it was raised, which pickling forgets
+        return pickle.dumps(("error", error))
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """Once: what follows a first signal is its echo."""
+    for each in WATCHED:
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _leave_with_parent() -> None:
     """A worker whose parent was killed stops too, and saves."""
-    while os.getppid() == parent:
-        time.sleep(2)
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
     os.kill(os.getpid(), signal.SIGTERM)
 
 

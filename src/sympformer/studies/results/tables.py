@@ -125,11 +125,13 @@ def _heads(chosen: Sequence[Column]) -> list[Head]:
 
 def terminal_table(results: Results) -> "Table":
     """For a console: the columns that matter most, as many as a hundred characters hold."""
+    from rich.markup import escape
+
     chosen = [column for column in columns(results) if column.short]
     title = f"{results.title}: {results.budget}, seeds {', '.join(map(str, results.seeds))}"
     found = rows(results, chosen)
     styles = ["strike" if struck(m) else "bold" if m.name == results.baseline else None for m, _ in found]
-    return tables.terminal_table(title, _heads(chosen), [cells for _, cells in found], styles)
+    return tables.terminal_table(title, _heads(chosen), [list(map(escape, cells)) for _, cells in found], styles)
 
 
 def markdown_table(results: Results) -> str:

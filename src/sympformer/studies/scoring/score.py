@@ -1,19 +1,22 @@
 """What a trained run scores on data that chose nothing: test losses, probes, the audit of its weights, samples."""
 
-import json
+import math
 from pathlib import Path
 from typing import Any
 
 from sympformer.atomic import write_file
 from sympformer.audit import audit_model
 from sympformer.data import Prepared, validation_blocks
-from sympformer.errors import InputError
+from sympformer.errors import DivergenceError, InputError
 from sympformer.loading import logits_of
 from sympformer.provenance import this_code
+from sympformer.safe_files import read_sealed, sealed
 from sympformer.studies.scoring.probes import score_probes
 from sympformer.training import TrainConfig, load_run
+from sympformer.training.checkpoint import CheckpointFolder
 from sympformer.training.choices import open_data
 from sympformer.training.evaluate import evaluate_model
+from sympformer.training.run import CHECKPOINTS
 
 FILE = "score.json"
 SAMPLES, SAMPLE_TOKENS = 2, 100
@@ -23,15 +26,20 @@ def score_run(folder: Path, split: str = "test") -> dict[str, Any]:
     """Score a run folder and keep the figures in it; a run scored before is not scored again."""
     if (kept := kept_score(folder, split)) is not None:
         return kept
-    last, best = load_run(folder, "last"), load_run(folder, "best")
+    passed_over: list[str] = []
+    last, best = load_run(folder, "last", passed_over.append), load_run(folder, "best", passed_over.append)
     prepared = open_data(last.config.data)
     if prepared.tokenizer.fingerprint != last.tokenizer.fingerprint:
         raise InputError(f"the data of {folder} was made by another tokenizer since: prepare it again as it was")
     model = last.model
     of_last = _test(last, prepared, split)
+    if not math.isfinite(of_last["loss"]):
+        raise DivergenceError(f"the loss of {folder} on {split} data is not finite")
     the_same = best.checkpoint.progress.step == last.checkpoint.progress.step
     score = {
         "split": split,
+        "of": _newest(folder),
+        "passed_over": list(dict.fromkeys(passed_over)),
         "last": of_last,
         "best": of_last if the_same else _test(best, prepared, split),
         "audit": audit_model(model, vocab_size=model.cfg.vocab_size).to_dict(),
@@ -42,15 +50,34 @@ def score_run(folder: Path, split: str = "test") -> dict[str, Any]:
         "samples": _samples(last, last.config),
         "code": this_code().to_dict(),
     }
-    write_file(folder / FILE, json.dumps(score, indent=1) + "\n")
+    write_file(folder / FILE, sealed(score))
     return score
 
 
+def score_cell(folder: Path) -> dict[str, Any] | str:
+    """The score of a run, or why there is none."""
+    try:
+        return score_run(folder)
+    except DivergenceError as error:
+        return str(error)
+
+
 def kept_score(folder: Path, split: str = "test") -> dict[str, Any] | None:
-    """The score of an earlier time, if there is one on this split."""
-    file = folder / FILE
-    kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-    return kept if kept is not None and kept["split"] == split else None
+    """The score of an earlier time, if there is one on this split, whole, and of the checkpoints that are there."""
+    if not (folder / FILE).is_file():
+        return None
+    try:
+        kept = read_sealed(folder / FILE)
+    except InputError:
+        return None  # damaged: it can be made again
+    fits = kept.get("split") == split and kept.get("of", _newest(folder)) == _newest(folder)
+    return kept if fits else None
+
+
+def _newest(folder: Path) -> list[int]:
+    """The newest steps of both kinds of checkpoints, damaged or not."""
+    kept = CheckpointFolder(folder / CHECKPOINTS)
+    return [step for kind in ("step", "best") for step in kept.steps(kind)[-1:]]
 
 
 def _test(run: Any, prepared: Prepared, split: str) -> dict[str, Any]:

@@ -1,0 +1,52 @@
+"""The harness at the size that SYMPFORMER_HARNESS asks for: command lines, corruptions, kills. All counts are zero."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import artefacts, damage, kills, lines
+from tests.harness.guard import Tally
+
+LINES, CORRUPTIONS, KILLS = map(int, os.environ.get("SYMPFORMER_HARNESS", "100,30,10").split(","))
+SEED = int(os.environ.get("SYMPFORMER_HARNESS_SEED", "0"))
+
+
+@pytest.fixture(scope="module")
+def one_of_everything(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("harness")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SYMPFORMER_CACHE", str(folder / "cache"))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setattr("sympformer.studies.compare.workers.Workers", artefacts.InPlace)
+        for cost in ("tokens_per_second", "memory_mb"):  # measuring them takes longer than all the rest
+            patch.setattr(
+                f"sympformer.studies.compare.comparison.{cost}", lambda models, batch: dict.fromkeys(models, 1e3)
+            )
+        artefacts.make(folder)
+        yield folder
+
+
+def check(tally: Tally, count: int) -> None:
+    print(f"{tally.cases} cases, broken: {dict(tally.broken) or 'none'}")
+    assert tally.cases == count
+    assert not tally.broken, "\n".join(tally.examples[:40])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_command_lines_and_configs(one_of_everything: Path) -> None:
+    check(lines.attack(one_of_everything, LINES, SEED), LINES)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_corruptions(one_of_everything: Path, tmp_path: Path) -> None:
+    check(damage.attack(one_of_everything, tmp_path, CORRUPTIONS, SEED), CORRUPTIONS)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_kills(one_of_everything: Path, tmp_path: Path) -> None:
+    check(kills.attack(one_of_everything, tmp_path / "work", KILLS, SEED), KILLS)

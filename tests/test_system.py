@@ -1,0 +1,162 @@
+"""What the system, foreign files and odd command lines do: one sentence and an exit code, never a traceback."""
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sympformer import cli, data
+from sympformer.safe_files import parse_yaml
+from sympformer.training import TrainConfig, run_training
+from tests.training.conftest import MODEL
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps."""
+    folder = tmp_path_factory.mktemp("system")
+    prepared = data.prepare("storybook:60", "byte", folder / "bytes", validation=0.2).folder
+    sizes = {"steps": 2, "batch_size": 2, "eval_tokens": 64, "sample_tokens": 4}
+    config = {"model": MODEL, "data": {"folder": str(prepared)}, "out": str(folder / "run")}
+    return run_training(TrainConfig.from_dict(config | sizes), bar=False).folder
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    capsys.readouterr()
+    assert cli.main(args) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("sympformer: error: ")
+    assert said.count("\n") == 1
+    return said
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 8)}]\n" for i in range(12)
+)
+CONFIGS: dict[str, tuple[str | bytes, str]] = {
+    "alias bomb": (BOMB, "an anchor"),
+    "deep": ("model: " + "[" * 500, "nested more than"),
+    "deep json": ('{"model": ' * 500, "nested more than"),
+    "tag": ("seed: !!python/name:os.system 1", "a tag"),
+    "not UTF-8": (b"seed: 1\n# \xff", "is not UTF-8 text"),
+    "large": ("#" * 2_000_000, "bytes, where at most"),
+    "twice": ("lr: 0.1\nlr: 0.2", "stands twice"),
+    "long number": ("steps: " + "9" * 5_000, "a number of 5000 digits"),
+    "bytes": (b"\x00\x01", "special characters"),
+}
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_configs(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    content, message = CONFIGS[case]
+    (tmp_path / "bad.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert message in error_of(capsys, "train", "bad.yaml")
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
+
+
+def test_numbers_of_yaml() -> None:
+    assert parse_yaml("[08, 3e-4, 1_000, 12:30:45, 2001-01-99, .inf, '08']") == [
+        8, 3e-4, 1000, "12:30:45", "2001-01-99", float("inf"), "08",
+    ]  # fmt: skip
+
+
+def test_pipes_are_no_configs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    assert "not a regular file" in error_of(capsys, "train", str(tmp_path / "pipe.yaml"))
+
+
+LONG = "9" * 20
+LINES: dict[str, list[str]] = {
+    "limit": ["data", "prepare", "--limit", LONG],
+    "separator": ["data", "prepare", "--separator", ""],
+    "validation": ["data", "prepare", "--validation", "1e-320"],
+    "temperature": ["sample", "RUN", "--temperature", "1e-320"],
+    "top_p": ["sample", "RUN", "--top_p", "1e-320"],
+    "seed": ["sample", "RUN", "--seed", LONG],
+    "prompt": ["sample", "RUN", "--prompt", "a\udcff"],
+    "path": ["train", "--out", "x" * 300],
+    "data path": ["train", "--data.folder", "x" * 5_000],
+    "json": ["audit", "linear-ab2", "--json", ""],
+    "variant": ["train", "--model.variant", "[]"],
+    "preset": ["train", "--model.preset", "{}"],
+    "layers": ["train", "--model.n_layer", "1000000000"],
+    "width": ["train", "--model.d_model", "10000000", "--model.n_head", "1"],
+    "steps": ["train", "--steps", "9" * 400],
+    "rate": ["train", "--lr", "9" * 400],
+    "budget": ["compare", "COMPARE", "--choose.steps", "0"],
+    "control": ["train", "--model.variant", "\x1b[2J\x07\n"],
+    "echo": ["train", "--model.variant", "many words " * 500],
+}
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_command_lines(
+    case: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SYMPFORMER_CACHE", str(tmp_path / "cache"))
+    compare = Path(__file__).parents[1] / "configs" / "compare" / "demo.yaml"
+    known = {"RUN": str(run), "COMPARE": str(compare)}
+    said = error_of(capsys, *(known.get(arg, arg) for arg in LINES[case]))
+    assert len(said) < 800
+    for arg in LINES[case]:
+        assert len(arg) <= 200 or arg[:200] not in said
+    assert "\x1b" not in said
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the system
+
+
+def test_whoever_reads_us_may_leave(run: Path) -> None:
+    command = f"{sys.executable} -m sympformer sample {run} --n 2000 --max_new_tokens 2 | head -n 1"
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, timeout=120)
+    assert done.stderr == ""
+    assert done.returncode == 141
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(13, "Permission denied", "/x/log.txt"), "Permission denied (/x/log.txt)"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError(24, "Too many open files"), "Too many open files"),
+        (MemoryError(), "not enough memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes"), "not enough memory"),
+        (ImportError("libtorch.so: failed to map segment from shared object"), "not enough memory"),
+    ],
+)
+def test_what_the_system_refuses(
+    error: Exception, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(command: str) -> Any:
+        raise error
+
+    monkeypatch.setattr(cli, "load", fail)
+    assert message in error_of(capsys, "train")
+
+
+def test_bugs_keep_their_tracebacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(command: str) -> Any:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(cli, "load", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        cli.main(["train"])
+
+
+def test_too_few_descriptors(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 3), hard))
+    try:
+        code = cli.main(["sample", str(run)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (code, taken > 2) == (2, True)
+    assert "Too many open files" in capsys.readouterr().err
