@@ -1,6 +1,7 @@
-"""What the README shows works: its Python runs, its files exist, its commands are there."""
+"""What the README and the docs show works: the Python runs, linked files exist, commands are there."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,11 @@ def test_linked_files_exist(page: Path) -> None:
 def test_the_readme_links_every_page() -> None:
     linked = {(ROOT / target).resolve() for target in re.findall(r"\]\((docs/[^)#]+\.md)\)", README)}
     assert {page for page in PAGES if page.is_relative_to(ROOT / "docs")} - linked == set(TABLES)
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "docs").rglob("*.py")), ids=lambda script: script.name)
+def test_scripts_of_the_docs_find_what_they_import(script: Path) -> None:
+    runpy.run_path(str(script), run_name="imported")
 
 
 def test_commands_exist() -> None:

@@ -13,43 +13,57 @@ The first sum is causal, the second is the leak. --causal leaves it out: then th
 
 import argparse
 import json
+from dataclasses import dataclass
 
 import torch
-from sympformer.models.attention import LOG_Z_BOUND, RHO_BOUND, SoftmaxField, SoftmaxOracle
-from sympformer.models.layers import merge_heads, split_heads
 from torch import Tensor
+from torch.nn import functional as F
 
 from sympformer.audit import audit_model
 from sympformer.data import BlockSampler, validation_blocks
+from sympformer.flows import Field
 from sympformer.models import LanguageModel, build_model
-from sympformer.models.cache import LayerCache, Visible
+from sympformer.nn import View
+from sympformer.nn.attention.softmax import LOG_Z_BOUND, RHO_BOUND, SoftmaxField, SoftmaxOracle
+from sympformer.nn.parts import merge_heads, split_heads
 from sympformer.progress import steps_with_progress
 from sympformer.training import evaluate_model, learning_rate, load_config, make_optimizers
 from sympformer.training.choices import choose_model, open_data
 from sympformer.training.optimizer import clip_gradients, set_learning_rate
 
 
-class LeakingOracle(SoftmaxOracle):
-    """The causal oracle with the forbidden second sum. Dense: T x T is held."""
+@dataclass(frozen=True)
+class LeakingField(Field):
+    """The causal field with the forbidden second sum in its force. No `SoftmaxField`: a fused step would pass it by."""
 
-    def at(self, x: Tensor, visible: Visible, cache: LayerCache | None = None) -> SoftmaxField:
-        field = super().at(x, visible, cache)
+    causal: SoftmaxField
+    weights: Tensor  # (B, H, T, T)
+    values: Tensor  # (B, H, T, c)
+
+    def velocity(self, y: Tensor) -> Tensor:
+        return self.causal.velocity(y)
+
+    def force(self, y: Tensor) -> Tensor:
+        rows, By = (split_heads(part, self.values.shape[1]) for part in (y, F.linear(y, self.causal.B)))
+        rho = (rows * By).sum(-1, keepdim=True) * torch.exp(-2 * self.causal.log_z)
+        g = rho.clamp(-RHO_BOUND, RHO_BOUND) / 2 + 1
+        return self.causal.force(y) + merge_heads(self.weights.mT @ (g * self.values))
+
+    def first_order(self) -> Tensor:
+        return self.causal.first_order()
+
+
+class LeakingOracle(SoftmaxOracle):
+    """Positions -> `LeakingField`. Dense: T x T is held."""
+
+    def forward(self, x: Tensor, view: View) -> LeakingField:
+        causal = super().forward(x, view)
         q, k, v = (split_heads(part, self.n_kernel) for part in self.qkv(x).chunk(3, -1))
-        scores = self.scale * q @ k.mT - visible.log_n[:, None]  # log W
+        scores = self.scale * q @ k.mT - view.log_n[:, None]  # log W
         hidden = torch.ones_like(scores, dtype=torch.bool).triu(1)
         # bounded as log z and rho are in the models: a model that reads the future drives its scores far up
-        weights = scores.clamp_max(LOG_Z_BOUND).masked_fill(hidden, -torch.inf).exp()  # (B, H, T, T)
-        causal_force = field._force
-
-        def leaking_force(y: Tensor, By: Tensor) -> Tensor:
-            kinetic = (split_heads(y, self.n_kernel) * By).sum(-1, keepdim=True)
-            g = (kinetic * torch.exp(-2 * field.log_z)).clamp(-RHO_BOUND, RHO_BOUND) / 2 + 1
-            return causal_force(y, By) + merge_heads(weights.mT @ (g * v))
-
-        object.__setattr__(field, "_force", leaking_force)
-        # the fused step would pass the force by
-        object.__setattr__(field, "euler_step", lambda *args: super(SoftmaxField, field).euler_step(*args))
-        return field
+        weights = scores.clamp_max(LOG_Z_BOUND).masked_fill(hidden, -torch.inf).exp()
+        return LeakingField(causal, weights, v)
 
 
 def leak(model: LanguageModel) -> None:
