@@ -1,6 +1,7 @@
 """The plots of a comparison: what they show, of whom, and how they are written."""
 
 import dataclasses
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,23 @@ def test_curves_end_where_training_ends(results: Results, against: Against, labe
         xs, ys = line_of(figure, results, model.name).get_data()
         assert xs[-1] == pytest.approx(place(model))
         assert ys[-1] == pytest.approx(np.mean([curve.loss[-1] for curve in model.curves]))
+
+
+@pytest.mark.parametrize("against", ["tokens", "seconds"])
+def test_training_loss_is_a_line_and_validation_circles(against: Against) -> None:
+    gpt = made_up.model("gpt")
+    curves = [
+        replace(c, train_tokens=[1_000_000, 2_000_000], train_loss=[4.0 + k, 3.0]) for k, c in enumerate(gpt.curves)
+    ]
+    results = made_up.results([made_up.model("gpt", curves=curves), "exp-euler"])
+    figure = loss_curves(results, against)
+    line, circles = line_of(figure, results, "gpt"), line_of(figure, results, "gpt", "circles")
+    scale = 1.0 if against == "tokens" else 1 / results.models[0].tokens_per_second  # type: ignore[operator]
+    np.testing.assert_allclose(line.get_data(), [[1e6 * scale, 2e6 * scale], [5.0, 3.0]])
+    assert (circles.get_linestyle(), circles.get_marker()) == ("None", "o")
+    np.testing.assert_allclose(circles.get_ydata(), np.mean([curve.loss for curve in curves], 0))
+    assert line_of(figure, results, "exp-euler", "circles") is None  # its training loss was not kept
+    assert "validation (circles)" in figure.axes[0].get_ylabel()
 
 
 def test_kernel_passes_tell_a_model_with_two_kernels_apart() -> None:

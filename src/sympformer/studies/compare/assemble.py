@@ -19,6 +19,7 @@ from sympformer.training.metrics import read_metrics
 from sympformer.training.run import CONFIG, MODEL
 
 METRICS = ("loss", "bits_per_byte")
+MOST = 100  # points of a training curve that are kept
 MIXED = "The runs were made by different code ({}): a difference between models may come from that."
 
 
@@ -38,18 +39,26 @@ class ScoredRun:
         return ModelConfig.load(self.folder / MODEL)
 
     @cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics."""
+        return list(read_metrics(self.folder))
+
+    @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
-        """The lines of metrics with a validation loss."""
-        return [record for record in read_metrics(self.folder) if "validation_loss" in record]
+        """Those with a validation loss."""
+        return [record for record in self.metrics if "validation_loss" in record]
 
     @property
     def curve(self) -> Curve:
         rows = self.evaluations
+        train = thinned([(record["tokens"], record["loss"]) for record in self.metrics if "loss" in record])
         return Curve(
             self.config.seed,
             [row["tokens"] for row in rows],
             [row["seconds"] for row in rows],
             [row["validation_loss"] for row in rows],
+            [tokens for tokens, _ in train],
+            [loss for _, loss in train],
         )
 
     @property
@@ -60,6 +69,13 @@ class ScoredRun:
     def figure(self, metric: str) -> float:
         """On test data, with the last weights."""
         return float(self.score["last"][metric])
+
+
+def thinned(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """At most MOST points of a curve: the means of as many neighbours as it takes, each at its last place."""
+    size = math.ceil(len(points) / MOST)
+    groups = [points[i : i + size] for i in range(0, len(points), size or 1)]
+    return [(group[-1][0], sum(loss for _, loss in group) / len(group)) for group in groups]
 
 
 @dataclass(frozen=True)

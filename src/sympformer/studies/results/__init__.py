@@ -36,12 +36,17 @@ class Difference:
 
 @dataclass(frozen=True)
 class Curve:
-    """Validation loss of one run on its way. seconds: of training, as the run's clock saw it."""
+    """Validation loss of one run on its way, and the training loss where it was kept.
+
+    seconds: of training, as the run's clock saw it.
+    """
 
     seed: int
     tokens: list[int]
     seconds: list[float]
     loss: list[float]
+    train_tokens: list[int] = field(default_factory=list)
+    train_loss: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

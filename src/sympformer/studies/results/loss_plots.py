@@ -1,4 +1,7 @@
-"""Validation loss on the way of training: a line a model, against tokens, seconds or kernel passes."""
+"""Loss on the way of training, a line a model, against tokens, seconds or kernel passes.
+
+Where the training loss was kept it is the line, and circles are the validation loss; else the line is validation.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,14 +56,20 @@ def loss_curves(results: Results, against: Against = "tokens") -> "Figure":
         mean = [sum(row) / len(row) for row in drawn.losses]
         style = line_style(results, drawn.model)
         gid = gid_of(results, drawn.model)
-        axis.plot(drawn.xs, mean, gid=f"{gid}-line", marker="o" if len(mean) == 1 else "", ms=4, **style)
+        if train := training_line(drawn):
+            axis.plot(*train, gid=f"{gid}-line", alpha=0.7, **style)
+            dots = {"color": style["color"], "zorder": style["zorder"] + 0.1}
+            axis.plot(drawn.xs, mean, gid=f"{gid}-circles", ls="none", marker="o", ms=3, **dots)
+        else:
+            axis.plot(drawn.xs, mean, gid=f"{gid}-line", marker="o" if len(mean) == 1 else "", ms=4, **style)
         if len(results.seeds) > 1 and state_of(results, drawn.model) == "ranked":
             low, high = [min(row) for row in drawn.losses], [max(row) for row in drawn.losses]
             axis.fill_between(drawn.xs, low, high, color=style["color"], alpha=0.13, lw=0, zorder=1, gid=f"{gid}-band")
         ends[drawn.model.name] = (drawn.xs[-1], mean[-1])
     _limits(axis, results, chosen)
     axis.set_xlabel(X_LABELS[against])
-    axis.set_ylabel("validation loss, nats per token")
+    lines = any(training_line(drawn) for drawn in chosen)
+    axis.set_ylabel("training loss (lines), validation (circles), nats" if lines else "validation loss, nats per token")
     axis.xaxis.set_major_formatter(_short)
     tidy(axis)
     _end_labels(axis, results, ends, LABEL / (height - 1.1))
@@ -69,6 +78,17 @@ def loss_curves(results: Results, against: Against = "tokens") -> "Figure":
         frameon=False, fontsize=SMALL, labelcolor=INK, handlelength=2.2, columnspacing=1.6,
     )  # fmt: skip
     return figure
+
+
+def training_line(drawn: Drawn) -> tuple[list[float], list[float]] | None:
+    """Places and mean training losses over the seeds; None where they were not kept."""
+    curves = drawn.model.curves
+    length = min(len(curve.train_loss) for curve in curves)
+    if not length:
+        return None
+    scale = drawn.xs[-1] / curves[0].tokens[len(drawn.xs) - 1]
+    xs = [scale * tokens for tokens in curves[0].train_tokens[:length]]
+    return xs, [sum(curve.train_loss[k] for curve in curves) / len(curves) for k in range(length)]
 
 
 def kernel_passes_per_token(results: Results) -> dict[str, float]:
