@@ -18,6 +18,9 @@ from sympformer import cli
 HANG, MEMORY = 30, 2_000_000  # seconds, kB
 
 
+_largest = [0]
+
+
 class Hang(BaseException):
     """A command took too long."""
 
@@ -58,7 +61,8 @@ def run(*args: str) -> Ending:
         return Ending(None, out.getvalue(), err.getvalue(), f"hang over {HANG} s")
     except Exception:  # noqa: BLE001  this is what is counted
         return Ending(None, out.getvalue(), traceback.format_exc(), "traceback")
-    if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MEMORY:
+    if (largest := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) > max(MEMORY, _largest[0]):
+        _largest[0] = largest  # it never becomes less: each time counts once
         return Ending(code, out.getvalue(), err.getvalue(), "memory over 2 GB")
     said = err.getvalue()
     if "Traceback" in said:
