@@ -165,3 +165,24 @@ def test_too_few_descriptors(run: Path, capsys: pytest.CaptureFixture[str]) -> N
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (code, taken > 2) == (2, True)
     assert "Too many open files" in capsys.readouterr().err
+
+
+def test_devices_in_a_foreign_folder(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is read from them, wherever they are."""
+    import shutil
+
+    prepared, copy = run.parent / "bytes", tmp_path / "bytes"
+    for name in (path.name for path in prepared.iterdir()):
+        shutil.copytree(prepared, copy)
+        (copy / name).unlink()
+        (copy / name).symlink_to("/dev/zero")
+        error_of(capsys, "data", "info", str(copy))
+        shutil.rmtree(copy)
+    error_of(
+        capsys, "data", "prepare", "--corpus=storybook:30", "--tokenizer=gpt2:/dev/zero", f"--out={tmp_path / 'x'}"
+    )
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf" / "config.json").write_text('{"model_type": "sympformer"}')
+    (tmp_path / "hf" / "tokenizer.json").symlink_to("/dev/zero")
+    for command in (["import", str(tmp_path / "hf"), str(tmp_path / "x")], ["audit", str(tmp_path / "hf")]):
+        assert "not a regular file" in error_of(capsys, *command)

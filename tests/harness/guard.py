@@ -15,7 +15,7 @@ from typing import Any
 
 from sympformer import cli
 
-HANG, MEMORY = 30, 2_000_000  # seconds, kB
+HANG, MEMORY, ADDRESSES = 30, 2_000_000, 16 << 30  # seconds, kB, bytes
 
 
 _largest = [0]
@@ -78,10 +78,13 @@ def alarm() -> Iterator[None]:
         raise Hang
 
     before = signal.signal(signal.SIGALRM, ring)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
     signal.setitimer(signal.ITIMER_REAL, HANG)
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, limits[1]))  # the machine is not to suffer
     try:
         yield
     finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
