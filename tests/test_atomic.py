@@ -163,3 +163,21 @@ def test_folders_that_cannot_be(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="cannot"), staged_folder(tmp_path / "new" / name):
             pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_pipes_devices_and_folders_are_not_replaced(tmp_path: Path) -> None:
+    """For root, a page written to /dev/null would take the place of the device."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+
+    def publish(name: str) -> None:
+        with staged_files(tmp_path) as work:
+            (work / name).write_text("page")
+
+    for name in ("pipe", "folder"):
+        with pytest.raises(InputError, match="something else than a file is there"):
+            write_file(tmp_path / name, "page")
+        with pytest.raises(InputError, match="something else than a file is there"):
+            publish(name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe"]
+    assert (tmp_path / "pipe").is_fifo()

@@ -46,6 +46,9 @@ CONFIGS: dict[str, tuple[str | bytes, str]] = {
     "large": ("#" * 2_000_000, "bytes, where at most"),
     "twice": ("lr: 0.1\nlr: 0.2", "stands twice"),
     "long number": ("steps: " + "9" * 5_000, "a number of 5000 digits"),
+    "config in a config": ("config: 1.5", "the options do not read"),
+    "data as a number": ("data: 1.5", "data"),
+    "number as text": (f"lr: '{'9' * 400}'", "the options do not read"),
     "bytes": (b"\x00\x01", "special characters"),
 }
 
@@ -67,7 +70,8 @@ def test_numbers_of_yaml() -> None:
 
 def test_pipes_are_no_configs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
-    assert "not a regular file" in error_of(capsys, "train", str(tmp_path / "pipe.yaml"))
+    for option in ("--config", "--data", "--model"):
+        assert "not a regular file" in error_of(capsys, "train", option, str(tmp_path / "pipe.yaml"))
 
 
 LONG = "9" * 20
@@ -86,6 +90,7 @@ LINES: dict[str, list[str]] = {
     "preset": ["train", "--model.preset", "{}"],
     "layers": ["train", "--model.n_layer", "1000000000"],
     "width": ["train", "--model.d_model", "10000000", "--model.n_head", "1"],
+    "clock": ["train", "--steps", "12:30:45"],
     "steps": ["train", "--steps", "9" * 400],
     "rate": ["train", "--lr", "9" * 400],
     "budget": ["compare", "COMPARE", "--choose.steps", "0"],
@@ -160,3 +165,24 @@ def test_too_few_descriptors(run: Path, capsys: pytest.CaptureFixture[str]) -> N
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (code, taken > 2) == (2, True)
     assert "Too many open files" in capsys.readouterr().err
+
+
+def test_devices_in_a_foreign_folder(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is read from them, wherever they are."""
+    import shutil
+
+    prepared, copy = run.parent / "bytes", tmp_path / "bytes"
+    for name in (path.name for path in prepared.iterdir()):
+        shutil.copytree(prepared, copy)
+        (copy / name).unlink()
+        (copy / name).symlink_to("/dev/zero")
+        error_of(capsys, "data", "info", str(copy))
+        shutil.rmtree(copy)
+    error_of(
+        capsys, "data", "prepare", "--corpus=storybook:30", "--tokenizer=gpt2:/dev/zero", f"--out={tmp_path / 'x'}"
+    )
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf" / "config.json").write_text('{"model_type": "sympformer"}')
+    (tmp_path / "hf" / "tokenizer.json").symlink_to("/dev/zero")
+    for command in (["import", str(tmp_path / "hf"), str(tmp_path / "x")], ["audit", str(tmp_path / "hf")]):
+        assert "not a regular file" in error_of(capsys, *command)

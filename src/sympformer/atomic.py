@@ -114,6 +114,7 @@ def staged_files(out: Path, stale: Iterable[str] = ()) -> Iterator[Path]:
 
 def write_file(path: Path, content: str) -> None:
     """Write a text file under a temporary name, then give it its own."""
+    _check_place(path)
     with _hidden(path.parent, "new") as lock:
         try:
             _write(lock.descriptor, content.encode())
@@ -121,6 +122,16 @@ def write_file(path: Path, content: str) -> None:
         except BaseException:
             lock.path.unlink(missing_ok=True)
             raise
+
+
+def _check_place(path: Path) -> None:
+    """A new file takes the place of a file or a link, never of a device, a pipe or a folder."""
+    try:
+        mode = os.lstat(path).st_mode
+    except (OSError, ValueError):
+        return  # nothing is there, or what follows will say what is wrong
+    if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
+        raise InputError(f"cannot write {path}: something else than a file is there; give another name")
 
 
 def write_synced(path: Path, content: bytes) -> None:
@@ -251,6 +262,7 @@ def _publish(folder: Path, out: Path, stale: Iterable[str]) -> None:
     files = sorted(folder.iterdir())
     out.mkdir(parents=True, exist_ok=True)
     for file in files:
+        _check_place(out / file.name)
         os.replace(file, out / file.name)
     for name in {*stale} - {file.name for file in files}:
         (out / name).unlink(missing_ok=True)

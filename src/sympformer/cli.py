@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -41,6 +42,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 ECHO, LONGEST = 150, 700  # characters of an input that a sentence repeats, and of a sentence
+ROOT = Path(__file__).parent
+OPENED = ("--config", "--data", "--model", "--models", "--common", "--budget", "--choose")  # perhaps files of options
 NO_MEMORY = r"can't allocate memory|[Cc]annot allocate memory|failed to map segment|not enough memory|out of memory"
 USAGE = "usage: sympformer [-h] [--version] COMMAND ..."
 
@@ -176,6 +179,13 @@ def _run(function: Command, args: list[str]) -> int:
         result = jsonargparse.auto_cli(components, args=rest, prog=command, as_positional=True, exit_on_error=False)
     except jsonargparse.ArgumentError as error:
         raise InputError(f"{readable(str(error), function)} (see '{command} --help')") from error
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        if isinstance(error, SympformerError) or isinstance(error.__cause__, SympformerError):
+            raise
+        if not _of_the_parser(error):
+            raise
+        why = "a group of options, such as data, must hold named ones" if "a mapping" in str(error) else error
+        raise InputError(f"the options do not read: {why} (see '{command} --help')") from error
     return result if isinstance(result, int) else 0
 
 
@@ -183,21 +193,36 @@ def _read_yaml_our_way() -> None:
     """No aliases, tags or endless nesting, on the command line and in configs alike; the numbers of YAML 1.2."""
     import jsonargparse
     import yaml
+    from jsonargparse import _loaders_dumpers
 
     from sympformer.safe_files import parse_yaml
 
-    jsonargparse.set_loader("yaml", parse_yaml, (yaml.YAMLError,))
+    def load(text: str) -> Any:
+        values = parse_yaml(text)
+        words = isinstance(values, dict) and bool(values) and all(value is None for value in values.values())
+        return text if words and "\n" not in text.strip() else values  # `hub:` on a command line is a word
+
+    jsonargparse.set_loader("yaml", load, (yaml.YAMLError,))
+    _loaders_dumpers.yaml_load = load  # numbers by themselves do not ask the loader that was set
 
 
 def _check_configs(args: list[str]) -> None:
-    """Configs are small regular files of UTF-8 text."""
+    """What the parser may open as a config is a small regular file of UTF-8 text."""
     from sympformer.safe_files import LARGEST_YAML, read_text
 
-    given = [arg.removeprefix("--config=") for arg in args if arg.startswith("--config=")]
-    given += [value for arg, value in pairwise(args) if arg == "--config"]
-    for value in given:
-        if os.path.exists(value) and not os.path.isdir(value):
+    pairs = [arg.partition("=")[::2] for arg in args if arg.startswith("--") and "=" in arg]
+    for name, value in [*pairs, *pairwise(args)]:
+        if name in OPENED and os.path.exists(value) and not os.path.isdir(value):
             read_text(Path(value), LARGEST_YAML, "the config ")
+
+
+def _of_the_parser(error: Exception) -> bool:
+    """Whether an error was raised before any command of ours was called."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [Path(frame.filename) for frame in frames if Path(frame.filename).is_relative_to(ROOT)]
+    return any("jsonargparse" in frame.filename for frame in frames) and all(
+        path.name in ("cli.py", "reading.py") and path.parent == ROOT for path in ours
+    )
 
 
 def _listed(args: list[str], command: Command) -> list[str]:

@@ -1,6 +1,5 @@
 """A language model by name: a variant, a trained run, a Hugging Face folder, or anyone's factory of a torch model."""
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from sympformer.errors import InputError, unknown_name
 from sympformer.machine import use_bfloat16
 from sympformer.models import VARIANTS, build_model, variant
-from sympformer.safe_files import check_files, check_weights, read_json, read_sealed
+from sympformer.safe_files import check_files, check_regular, check_weights, read_json, read_sealed
 
 Kind = Literal["variant", "run", "hf", "factory"]
 Logits = Callable[[Tensor], Tensor]  # (B, T) ids -> (B, T, V)
@@ -218,6 +217,7 @@ def _hugging_face(folder: Path, trust_remote_code: bool) -> tuple[nn.Module, Tex
 
     import sympformer.hf  # noqa: F401  (registers our own classes)
 
+    check_regular(folder)
     _check_code(folder, trust_remote_code)
     if not any(folder.glob("*.safetensors")):
         raise InputError(
@@ -259,7 +259,7 @@ def _check_code(folder: Path, trust_remote_code: bool) -> None:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = read_json(folder / "config.json")
         known, custom = config.get("model_type") in CONFIG_MAPPING, "auto_map" in config
     except (OSError, ValueError, AttributeError) as error:
         raise InputError(

@@ -162,6 +162,13 @@ def _header(file: Path) -> tuple[int, int]:
             raise InputError(f"{file} is damaged: its header does not read") from error
 
 
+def check_regular(folder: Path) -> None:
+    """Refuse a folder with devices, pipes or broken links in it: others' code is going to read what it finds there."""
+    for path in sorted(folder.iterdir()):
+        if not path.is_file() and not path.is_dir():
+            raise InputError(f"{path} is not a regular file: take a fresh copy of the folder")
+
+
 def check_files(folder: Path, files: dict[str, str], record: str) -> None:
     """Files of a folder are those that a record in it has the checksums of. Nothing outside the folder is looked at."""
     for name, checksum in files.items():

@@ -15,7 +15,10 @@ from typing import Any
 
 from sympformer import cli
 
-HANG, MEMORY = 30, 2_000_000  # seconds, kB
+HANG, MEMORY, ADDRESSES = 30, 2_000_000, 16 << 30  # seconds, kB, bytes
+
+
+_largest = [0]
 
 
 class Hang(BaseException):
@@ -58,7 +61,8 @@ def run(*args: str) -> Ending:
         return Ending(None, out.getvalue(), err.getvalue(), f"hang over {HANG} s")
     except Exception:  # noqa: BLE001  this is what is counted
         return Ending(None, out.getvalue(), traceback.format_exc(), "traceback")
-    if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MEMORY:
+    if (largest := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) > max(MEMORY, _largest[0]):
+        _largest[0] = largest  # it never becomes less: each time counts once
         return Ending(code, out.getvalue(), err.getvalue(), "memory over 2 GB")
     said = err.getvalue()
     if "Traceback" in said:
@@ -74,10 +78,13 @@ def alarm() -> Iterator[None]:
         raise Hang
 
     before = signal.signal(signal.SIGALRM, ring)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
     signal.setitimer(signal.ITIMER_REAL, HANG)
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, limits[1]))  # the machine is not to suffer
     try:
         yield
     finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 

@@ -12,11 +12,11 @@ from tests.harness.guard import Tally, inside, run
 
 BAD = [
     "", " ", "0", "-1", "08", "1e-320", "1e400", "nan", "-inf", "99999999999999999999", "9" * 400, "x" * 300, "[]",
-    "{}", "[[[[", "null", "true", "~", "\x1b[2J", "a\udcff", "&a [*a, *a]", "!!python/name:os.system", "../..",
-    "/dev/zero", "/dev/null", "/proc/self/mem", "fifo", "fifo.yaml", "bomb.yaml", "latin.yaml", "data", "run",
+    "{}", "[[[[", "null", "true", "~", "\x1b[2J", "a\udcff", "&a [*a, *a]", "!!python/name:os.system", "data/..",
+    "zero", "null", "fifo", "fifo.yaml", "bomb.yaml", "latin.yaml", "data", "run",
     "export", "data/sheet.json", "run/config.yaml", "small.yaml", "1.5", "é", "[/]", "$x^{", "a\nb", "a\tb",
     "{a: 1}", "2001-99-99", "12:30:45", "<script>", "softmax-exp-euler", "bpe:257", "bpe:x", "storybook:1",
-    "storybook:0", "hub:", "gpt2:/dev/zero", "auto",
+    "storybook:0", "hub:", "gpt2:zero", "auto",
 ]  # fmt: skip
 SMALL = [*MODEL, "--steps=1", "--batch_size=2", "--eval_tokens=32", "--sample_tokens=2"]
 TRAINING = ["steps", "tokens", "batch_size", "accumulate", "lr", "min_lr_ratio", "warm_up", "optimizer", "weight_decay"]
@@ -104,6 +104,8 @@ def attack(folder: Path, count: int, seed: int = 0) -> Tally:
         if not os.path.exists("fifo"):
             os.mkfifo("fifo")
             os.mkfifo("fifo.yaml")
+            for name in ("zero", "null"):  # links: what takes their place by mistake does no harm outside
+                os.symlink(f"/dev/{name}", name)
         Path("latin.yaml").write_bytes(b"sample_prompt: na\xefve\n")
         Path("bomb.yaml").write_text("a: &a [x, x]\nb: [*a, *a]\n")
         before = {path.name for path in Path().iterdir()}

@@ -12,7 +12,7 @@ from sympformer.exchange.record import Record, read_record
 from sympformer.exchange.tokenizers import read_tokenizer
 from sympformer.models import LanguageModel
 from sympformer.provenance import this_code
-from sympformer.safe_files import check_weights, read_json
+from sympformer.safe_files import check_regular, check_weights, read_json
 from sympformer.training import run as runs
 from sympformer.training.checkpoint import CheckpointFolder, Progress, model_tensors
 from sympformer.training.config import DataConfig, TrainConfig
@@ -58,6 +58,7 @@ def check_folder(folder: Path) -> None:
         raise InputError(
             f"{folder} holds no exported model (no {CONFIG}): make one with 'sympformer export RUN FOLDER'"
         )
+    check_regular(folder)
     kind = _json(folder / CONFIG).get("model_type")
     if kind != "sympformer":
         raise InputError(f"{folder} holds a model of type {kind!r}: import takes what 'sympformer export' wrote")

@@ -9,6 +9,7 @@ from sympformer.data.tokenizers import END_OF_TEXT, TABLE
 from sympformer.data.tokenizers.kinds import ByteTokenizer, PairTokenizer
 from sympformer.data.tokenizers.vocabulary import Vocabulary
 from sympformer.errors import InputError
+from sympformer.safe_files import read_bytes
 
 CONFIG = "tokenizer_config.json"
 GPT2 = "8dedcefd9f3ca4f35b182275e93da81432100040c1f716fa54d7d9dc490a099b"  # the fingerprint of its table
@@ -47,7 +48,7 @@ def read_tokenizer(folder: Path, described: dict[str, Any] | None = None) -> Tok
     """Our tokenizer from a Hugging Face folder. described: what `Tokenizer.describe` said at the export."""
     file = folder / TABLE
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_bytes(file).decode("utf-8")
         whole = json.loads(text)
     except OSError as error:
         raise InputError(f"no tokenizer in {folder}: cannot read {TABLE} ({error.strerror})") from error

@@ -18,6 +18,7 @@ from sympformer.data.tokenizers.base import SHEET, TABLE, Ids, Tokenizer
 from sympformer.data.tokenizers.kinds import ByteTokenizer, PairTokenizer
 from sympformer.data.tokenizers.vocabulary import END_OF_TEXT, Vocabulary
 from sympformer.errors import InputError, unknown_name
+from sympformer.safe_files import read_bytes
 
 __all__ = ["END_OF_TEXT", "SHEET", "TABLE", "Ids", "Tokenizer", "check_name", "load_tokenizer", "make_tokenizer"]
 
@@ -57,8 +58,8 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
     """The tokenizer that `save` wrote to a folder: beside prepared data, or in a trained model."""
     table, sheet = Path(folder) / TABLE, Path(folder) / SHEET
     try:
-        described = json.loads(sheet.read_text(encoding="utf-8"))
-        vocabulary = Vocabulary.from_json(table.read_text(encoding="utf-8"), str(table))
+        described = json.loads(read_bytes(sheet))
+        vocabulary = Vocabulary.from_json(read_bytes(table).decode("utf-8"), str(table))
         name, sha256 = str(described["name"]), described["sha256"]
         kind = KINDS[name.partition(":")[0]]
     except OSError as error:

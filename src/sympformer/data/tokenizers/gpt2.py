@@ -7,6 +7,7 @@ from pathlib import Path
 from sympformer.data.tokenizers.kinds import PairTokenizer
 from sympformer.data.tokenizers.vocabulary import from_merges
 from sympformer.errors import InputError
+from sympformer.safe_files import read_bytes
 
 HEADER = "#version: 0.2\n"
 SHA256 = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"  # of the merges with their header
@@ -25,7 +26,7 @@ def _read(path: str | None) -> str:
     if os.path.isdir(file):
         file = file / "merges.txt"
     try:
-        return file.read_text(encoding="utf-8")
+        return read_bytes(file).decode("utf-8")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a possible file name
         raise InputError(
             f"cannot read GPT-2's merges at {file}: {getattr(error, 'strerror', None) or error}"

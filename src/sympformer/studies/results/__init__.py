@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sympformer.errors import InputError
+from sympformer.safe_files import read_json
 
 FORMAT = 1
 FILE = "results.json"
@@ -144,7 +145,7 @@ class Results:
     def load(cls, file: Path) -> "Results":
         """Read what `to_json` wrote."""
         try:
-            values = json.loads(file.read_text(encoding="utf-8"))
+            values = read_json(file)
             if values.pop("format") != FORMAT:
                 raise InputError(f"{file} is of another format than this version reads: run the comparison again")
             values["models"] = [_model(model) for model in values["models"]]
