@@ -57,7 +57,7 @@ def finished(made: Path, tmp_path: Path) -> Path:
 def made_by(run: Path, code: dict[str, str]) -> None:
     """Let a run say that this code made it; without one, as runs were before they said so."""
     environment = json.loads((run / runs.ENVIRONMENT).read_text())
-    for name in ("sympformer", "source", "commit"):
+    for name in ("sympformer", "source", "commit", "seal"):
         environment.pop(name)
     (run / runs.ENVIRONMENT).write_text(json.dumps(environment | code))
 
