@@ -183,7 +183,7 @@ def load_run(folder: str | Path, which: str = "best", say: Say = lambda text: No
         what = "holds no run" if folder.is_dir() else "does not exist"
         raise InputError(f"{folder} {what}: make one with 'sympformer train --out {folder}'")
     check_seal(folder)
-    config, cfg = load_config(folder / CONFIG), ModelConfig.from_dict(read_json(folder / MODEL))
+    config, cfg = load_config(folder / CONFIG), ModelConfig.from_saved(read_json(folder / MODEL))
     kinds = ("best", "step") if which == "best" else ("step", "best")
     checkpoint = CheckpointFolder(folder / CHECKPOINTS).newest(say, kinds)
     if checkpoint is None:
