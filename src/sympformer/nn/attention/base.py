@@ -1,6 +1,7 @@
 """What a kind of attention is, what its tokens see, and what it remembers of earlier ones."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sympformer.nn.config import StackConfig
+from sympformer.nn.parts import Projection, dropout, merge_heads, residual_std
 
 
 class Memory(Protocol):
@@ -79,6 +81,24 @@ def kernels(cfg: StackConfig) -> tuple[int, float]:
     if cfg.heads == "averaged":
         return 1, 1 / math.sqrt(cfg.n_head * cfg.width_key)
     return cfg.n_head, 1 / math.sqrt(cfg.width_key // cfg.n_head)
+
+
+class ClassicalAttention(nn.Module):
+    """Abstract base: attention of GPT-2 without biases, whatever a kind makes of queries, keys and values."""
+
+    def __init__(self, cfg: StackConfig) -> None:
+        super().__init__()
+        self.n_head, self.scale, self.dropout = cfg.n_head, cfg.d_head**-0.5, cfg.dropout
+        self.qkv = Projection(cfg.d_model, 3 * cfg.d_model)
+        self.out = Projection(cfg.d_model, cfg.d_model, std=residual_std(cfg))
+
+    def forward(self, x: Tensor, view: View) -> Tensor:
+        """Every head mixes values, then the output matrix, (B, T, d)."""
+        return dropout(self.out(merge_heads(self.mixed(self.qkv(x), view))), self.dropout, self.training)
+
+    @abstractmethod
+    def mixed(self, qkv: Tensor, view: View) -> Tensor:
+        """(B, T, 3d) -> (B, H, T, d/H)."""
 
 
 class GrowingRows:

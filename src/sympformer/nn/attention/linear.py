@@ -14,9 +14,9 @@ from torch.nn import functional as F
 from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.flows import Field
-from sympformer.nn.attention.base import AttentionKind, View, kernels
+from sympformer.nn.attention.base import AttentionKind, ClassicalAttention, View, kernels
 from sympformer.nn.config import StackConfig
-from sympformer.nn.parts import Projection, dropout, merge_heads, residual_std, split_heads
+from sympformer.nn.parts import Projection, dropout, merge_heads, split_heads
 
 
 @dataclass
@@ -121,23 +121,16 @@ class LinearOracle(nn.Module):
         return A, (V + V.mT) / 2
 
 
-class LinearAttention(nn.Module):
-    """The linear counterpart of GPT-2's attention: 1/n_i sum_j (q_i.k_j) v_j in every head, then the output matrix."""
+class LinearAttention(ClassicalAttention):
+    """The linear counterpart of GPT-2's attention: 1/n_i sum_j (q_i.k_j) v_j in every head."""
 
-    def __init__(self, cfg: StackConfig) -> None:
-        super().__init__()
-        self.n_head, self.scale, self.dropout = cfg.n_head, cfg.d_head**-0.5, cfg.dropout
-        self.qkv = Projection(cfg.d_model, 3 * cfg.d_model)
-        self.out = Projection(cfg.d_model, cfg.d_model, std=residual_std(cfg))
-
-    def forward(self, x: Tensor, view: View) -> Tensor:
-        """(B, T, d) -> (B, T, d)."""
-        q, k, v = (split_heads(t, self.n_head) for t in self.qkv(x).chunk(3, -1))
+    def mixed(self, qkv: Tensor, view: View) -> Tensor:
+        q, k, v = (split_heads(t, self.n_head) for t in qkv.chunk(3, -1))
         if view.memory is None:
-            mixed = ops.linear_attention(self.scale * q, k, v, causal=view.causal)
+            sums = ops.linear_attention(self.scale * q, k, v, causal=view.causal)
         else:
-            mixed, view.memory.state = ops.linear_attention_step(view.memory.state, self.scale * q, k, v)
-        return dropout(self.out(merge_heads(mixed / view.n)), self.dropout, self.training)
+            sums, view.memory.state = ops.linear_attention_step(view.memory.state, self.scale * q, k, v)
+        return sums / view.n
 
 
 def check(cfg: StackConfig) -> None:

@@ -16,10 +16,10 @@ from torch.nn import functional as F
 from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.flows import Field
-from sympformer.nn.attention.base import AttentionKind, GrowingRows, View, kernels
+from sympformer.nn.attention.base import AttentionKind, ClassicalAttention, GrowingRows, View, kernels
 from sympformer.nn.attention.inverse import symmetric_inverse
 from sympformer.nn.config import StackConfig
-from sympformer.nn.parts import Projection, dropout, merge_heads, residual_std, split_heads
+from sympformer.nn.parts import Projection, dropout, merge_heads, split_heads
 
 # log z is kept in [-10, 10]: z and 1/z then stay below 22,027, which products with a momentum can carry in float32
 LOG_Z_BOUND = 10.0
@@ -217,21 +217,10 @@ def _tied_projections(x: Tensor, A: Tensor) -> Tensor:
     return torch.cat((Ax, x.to(Ax.dtype), Ax), -1)
 
 
-class SoftmaxAttention(nn.Module):
-    """Multi-head attention of GPT-2 without biases."""
+class SoftmaxAttention(ClassicalAttention):
+    """Multi-head attention of GPT-2: sum_j P_ij v_j in every head."""
 
-    def __init__(self, cfg: StackConfig) -> None:
-        super().__init__()
-        self.n_head, self.scale, self.dropout = cfg.n_head, cfg.d_head**-0.5, cfg.dropout
-        self.qkv = Projection(cfg.d_model, 3 * cfg.d_model)
-        self.out = Projection(cfg.d_model, cfg.d_model, std=residual_std(cfg))
-
-    def forward(self, x: Tensor, view: View) -> Tensor:
-        """sum_j P_ij v_j in every head, then the output matrix, (B, T, d)."""
-        mixed = self._mixed(self.qkv(x), view)
-        return dropout(self.out(merge_heads(mixed)), self.dropout, self.training)
-
-    def _mixed(self, qkv: Tensor, view: View) -> Tensor:
+    def mixed(self, qkv: Tensor, view: View) -> Tensor:
         if view.memory is None:
             q, k, v = (split_heads(t, self.n_head) for t in qkv.chunk(3, -1))
             return ops.attention(q, k, v, scale=self.scale, causal=view.causal)
