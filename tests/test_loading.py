@@ -272,7 +272,7 @@ def test_folders_that_do_not_load(gpt2: Path, tmp_path: Path) -> None:
         open_target(str(pickled))
     cut = copy_of(gpt2, tmp_path / "cut")
     (cut / "model.safetensors").write_bytes((gpt2 / "model.safetensors").read_bytes()[:100])
-    with pytest.raises(InputError, match="model.safetensors is damaged: it is no safetensors file") as caught:
+    with pytest.raises(InputError, match=r"model\.safetensors is damaged: it is no safetensors file") as caught:
         open_target(str(cut))
     assert "\n" not in str(caught.value)
 
