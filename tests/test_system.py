@@ -72,6 +72,11 @@ def test_pipes_are_no_configs(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     os.mkfifo(tmp_path / "pipe.yaml")
     for option in ("--config", "--data", "--model"):
         assert "not a regular file" in error_of(capsys, "train", option, str(tmp_path / "pipe.yaml"))
+    for name in ("config", "data", "model"):
+        (tmp_path / "a.yaml").write_text(f"{name}: {tmp_path / 'pipe.yaml'}")
+        assert "not a regular file" in error_of(capsys, "train", str(tmp_path / "a.yaml"))
+    (tmp_path / "a.yaml").write_text(f"config: {tmp_path / 'a.yaml'}")
+    assert "without end" in error_of(capsys, "train", str(tmp_path / "a.yaml"))
 
 
 LONG = "9" * 20

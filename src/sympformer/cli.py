@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -43,7 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 ECHO, LONGEST = 150, 700  # characters of an input that a sentence repeats, and of a sentence
 ROOT = Path(__file__).parent
-OPENED = ("--config", "--data", "--model", "--models", "--common", "--budget", "--choose")  # perhaps files of options
+OPENED = ("config", "data", "model", "models", "common", "budget", "choose")  # perhaps files of options
 NO_MEMORY = r"can't allocate memory|[Cc]annot allocate memory|failed to map segment|not enough memory|out of memory"
 USAGE = "usage: sympformer [-h] [--version] COMMAND ..."
 
@@ -207,13 +207,26 @@ def _read_yaml_our_way() -> None:
 
 
 def _check_configs(args: list[str]) -> None:
-    """What the parser may open as a config is a small regular file of UTF-8 text."""
-    from sympformer.safe_files import LARGEST_YAML, read_text
-
+    """What the parser may open as a config is a small regular file of UTF-8 text, on the command line and in configs."""
     pairs = [arg.partition("=")[::2] for arg in args if arg.startswith("--") and "=" in arg]
     for name, value in [*pairs, *pairwise(args)]:
-        if name in OPENED and os.path.exists(value) and not os.path.isdir(value):
-            read_text(Path(value), LARGEST_YAML, "the config ")
+        _check_opened(name.removeprefix("--"), value)
+
+
+def _check_opened(name: str, value: object, depth: int = 0) -> None:
+    import yaml
+
+    from sympformer.safe_files import LARGEST_YAML, parse_yaml, read_text
+
+    if isinstance(value, dict):
+        for inner in value.items():
+            _check_opened(*inner, depth)
+    elif isinstance(value, str) and name in OPENED and os.path.exists(value) and not os.path.isdir(value):
+        text = read_text(Path(value), LARGEST_YAML, "the config ")
+        if depth > 9:
+            raise InputError(f"{value} names configs that name configs without end")
+        with suppress(yaml.YAMLError):  # the parser says what is wrong with it
+            _check_opened("", parse_yaml(text), depth + 1)
 
 
 def _of_the_parser(error: Exception) -> bool:

@@ -18,7 +18,7 @@ BAD = [
     "{a: 1}", "2001-99-99", "12:30:45", "<script>", "softmax-exp-euler", "bpe:257", "bpe:x", "storybook:1",
     "storybook:0", "hub:", "gpt2:zero", "auto",
 ]  # fmt: skip
-SMALL = [*MODEL, "--steps=1", "--batch_size=2", "--eval_tokens=32", "--sample_tokens=2"]
+SMALL = [*MODEL, "--steps=1", "--tokens=32", "--batch_size=2", "--eval_tokens=32", "--sample_tokens=2"]
 TRAINING = ["steps", "tokens", "batch_size", "accumulate", "lr", "min_lr_ratio", "warm_up", "optimizer", "weight_decay"]
 TRAINING += ["betas", "clip", "precision", "log_every", "eval_every", "eval_tokens", "sample_every", "sample_prompt"]
 TRAINING += ["checkpoint_every", "keep_last", "seed", "device", "strategy", "tensorboard", "resume", "config", "model"]
@@ -75,7 +75,7 @@ def line(draw: random.Random) -> list[str]:
 
 def config(draw: random.Random) -> bytes:
     """A config of `train`, spoilt as text or as values."""
-    values: dict[str, Any] = {"model": {"n_layer": 1}, "data": {"folder": "data"}, "steps": 1, "batch_size": 2}
+    values: dict[str, Any] = {"model": {"n_layer": 1}, "data": {"folder": "data"}, "steps": 1, "tokens": 32}
     for _ in range(draw.randint(1, 3)):
         name, value = (
             draw.choice(TRAINING),
