@@ -207,7 +207,7 @@ def _read_yaml_our_way() -> None:
 
 
 def _check_configs(args: list[str]) -> None:
-    """What the parser may open as a config is a small regular file of UTF-8 text, on the command line and in configs."""
+    """What the parser may open as a config is a small regular file of UTF-8 text: in arguments and inside configs."""
     pairs = [arg.partition("=")[::2] for arg in args if arg.startswith("--") and "=" in arg]
     for name, value in [*pairs, *pairwise(args)]:
         _check_opened(name.removeprefix("--"), value)
