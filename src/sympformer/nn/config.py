@@ -218,10 +218,11 @@ class StackConfig:
 
 
 def _draft(cls: type[StackConfig], chosen: Mapping[str, Any]) -> StackConfig:
-    """A config of the choices alone, not validated: enough to ask which options are used."""
+    """A config of the choices alone, validated no further: enough to ask which options are used."""
     draft = object.__new__(cls)
     for field in dataclasses.fields(cls):
         object.__setattr__(draft, field.name, chosen.get(field.name, field.default))
+    check_types(draft)  # a list is no name, and no table can be asked for it
     for option, kind in CHOICES.items():
         check_choice(kind, getattr(draft, option), option)
     return draft
