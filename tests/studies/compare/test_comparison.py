@@ -30,6 +30,7 @@ CONFIG: dict[str, Any] = {
         "linear": {"variant": "linear-presymp-euler", "lr": 8e-3},
     },
     "lr": [4e-3, 8e-3],
+    "extend": 1,  # at four steps the larger rate is the better one: a third follows
     "choose": {"steps": 4},
     "budget": {"steps": 6},
     "seeds": [1, 2],
@@ -73,7 +74,7 @@ def test_everything_is_there(finished: Path) -> None:
     assert [model.name for model in results.models] == ["gpt", "exp", "linear"]
     assert sorted(model.rank or 0 for model in results.models) == [1, 2, 3]
     gpt, exp, _ = results.models
-    assert set(gpt.rates) == {"0.004", "0.008"}
+    assert set(gpt.rates) == {"0.004", "0.008", "0.016"}
     assert gpt.lr == float(min(gpt.rates, key=lambda rate: gpt.rates[rate] or 1e9))
     assert gpt.difference is None
     assert exp.difference is not None
@@ -115,7 +116,7 @@ def test_models_of_a_seed_see_the_same_batches(finished: Path) -> None:
 
 def test_again_trains_nothing(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*/metrics.jsonl")}
-    assert len(before) == 8
+    assert len(before) == 9
     assert main(["compare", str(finished / "compare.yaml"), "--out", str(finished)]) == 0
     assert {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*/metrics.jsonl")} == before
     assert "exp" in capsys.readouterr().out

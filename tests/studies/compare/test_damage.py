@@ -23,6 +23,7 @@ from tests.studies.compare.test_comparison import CONFIG
 SMALL: dict[str, Any] = CONFIG | {
     "models": {"gpt": {"variant": "softmax-baseline"}, "exp": {"variant": "softmax-exp-euler", "lr": 8e-3}},
     "seeds": [1],
+    "extend": 0,
 }
 
 
@@ -64,7 +65,7 @@ def test_a_kill_between_the_last_line_of_metrics_and_the_last_checkpoint(whole: 
         shutil.rmtree(run / "checkpoints" / f"step-{kept.steps('step')[-1]:08d}")
         (run / "score.json").unlink(missing_ok=True)
     comparison = Comparison.open(out)
-    cells = comparison.config.choosing_cells({})
+    cells = comparison.config.choosing_cells({}, {})
     assert [outcome(out, cell, 4) for cell in cells] == [None, None]
     with pytest.raises(InputError, match="half-finished"):
         comparison.finished()

@@ -1,5 +1,6 @@
 """The grid that a comparison's config unfolds to, and the sentences for configs that cannot be."""
 
+import math
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ def config(**changes: Any) -> CompareConfig:
 
 def test_cells() -> None:
     plan = config()
-    choosing = plan.choosing_cells({})
+    choosing = plan.choosing_cells({}, {})
     assert [(cell.model, cell.lr, cell.seed) for cell in choosing] == [("gpt", 0.002, 0), ("gpt", 0.004, 0)]
     final = list(plan.final_cells({"gpt": 0.004, "exp": 0.016}, {}))
     assert [(cell.model, cell.lr, cell.seed) for cell in final] == [
@@ -37,6 +38,26 @@ def test_cells() -> None:
     assert final[1].config.model["n_layer"] == 2
     assert "lr" not in final[1].config.model
     assert len({cell.folder for cell in [*choosing, *final]}) == 6
+
+
+@pytest.mark.parametrize(
+    ("losses", "extend", "follows"),
+    [
+        ({0.002: 3.0, 0.004: 2.0}, 3, [0.008]),  # better upwards
+        ({0.002: 2.0, 0.004: 3.0}, 3, [0.001]),  # and downwards
+        ({0.002: 3.0, 0.004: 2.0, 0.008: 2.5}, 3, []),  # a best with two worse neighbours
+        ({0.002: 3.0, 0.004: 2.0, 0.008: math.inf}, 3, []),  # which may have diverged
+        ({0.002: 3.0, 0.004: 2.0, 0.008: 1.5}, 3, [0.016]),
+        ({0.002: 3.0, 0.004: 2.0, 0.008: 1.5}, 1, []),  # the limit
+        ({0.002: 3.0, 0.004: 2.0}, 0, []),
+        ({0.002: math.inf, 0.004: math.inf}, 3, []),
+    ],
+)
+def test_rates_go_on_while_the_best_is_the_outermost(
+    losses: dict[float, float], extend: int, follows: list[float]
+) -> None:
+    cells = config(extend=extend).choosing_cells({"gpt": losses}, {})
+    assert [(cell.model, cell.lr) for cell in cells] == [("gpt", rate) for rate in follows]
 
 
 def test_a_model_without_a_rate_has_no_final_run() -> None:
@@ -57,6 +78,7 @@ def test_round_trip_through_yaml() -> None:
     ("changes", "message"),
     [
         ({"models": {}}, "at least one model"),
+        ({"extend": -1}, "extend must lie between"),
         ({"models": {"a/b": {"variant": "softmax-baseline"}}}, "names a folder"),
         ({"models": {"gpt": "softmax-baseline"}}, "must hold named options"),
         ({"models": {"gpt": {"variant": "softmax-basline"}}}, "models.gpt.*softmax-baseline"),

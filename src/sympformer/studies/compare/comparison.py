@@ -132,8 +132,12 @@ class Comparison:
 
     def _grid(self, outcomes: Callable[[list[Cell], str], list[Outcome]]) -> Grid:
         """Both stages in turn: the second one's runs follow from the first one's outcomes."""
-        first = self.config.choosing_cells(self._steps(self.config.choose))
-        choosing = self._chosen(first, outcomes(first, CHOOSE))
+        first: list[Cell] = []
+        choosing: dict[str, dict[float, Outcome]] = {}
+        while next_cells := self._choosing_cells(choosing):
+            first += next_cells
+            for cell, done in zip(next_cells, outcomes(next_cells, CHOOSE), strict=True):
+                choosing.setdefault(cell.model, {})[cell.lr] = done
         rates = self._rates(choosing)
         cells = list(self.config.final_cells(rates, self._steps(self.config.budget)))
         return Grid(rates, choosing, first, cells, outcomes(cells, FINAL))
@@ -143,12 +147,10 @@ class Comparison:
     def _total_steps(self, cell: Cell) -> int:
         return cell.config.total_steps(choose_model(cell.config.model).block_size)
 
-    @staticmethod
-    def _chosen(cells: list[Cell], outcomes: list[Outcome]) -> dict[str, dict[float, Outcome]]:
-        choosing: dict[str, dict[float, Outcome]] = {}
-        for cell, done in zip(cells, outcomes, strict=True):
-            choosing.setdefault(cell.model, {})[cell.lr] = done
-        return choosing
+    def _choosing_cells(self, choosing: dict[str, dict[float, Outcome]]) -> list[Cell]:
+        """What to train next in order to choose the rates."""
+        losses = {model: {rate: done.validation_loss for rate, done in of.items()} for model, of in choosing.items()}
+        return self.config.choosing_cells(losses, self._steps(self.config.choose))
 
     def _rates(self, choosing: dict[str, dict[float, Outcome]]) -> dict[str, float]:
         """Each model's best rate by validation loss; a model that diverged at every rate has none."""

@@ -5,6 +5,7 @@ rate with every seed. A seed draws the batches, so that all models of a seed see
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -84,6 +85,9 @@ class CompareConfig:
     """What all runs share: model sizes, data (with a share of it for the test), batch size, schedule."""
     lr: list[float] = field(default_factory=lambda: [2e-3, 4e-3, 8e-3, 16e-3])
     """Learning rates to choose from, for every model by itself."""
+    extend: int = 3
+    """How many rates may be tried beyond either end of a model's own: one at a time, in the same ratio, while its best
+    is the outermost."""
     choose: Budget | None = None
     """Budget of the runs that choose the rate; not needed where every model has only one."""
     choose_seed: int = 0
@@ -108,6 +112,8 @@ class CompareConfig:
         if self.baseline not in self.models:
             raise unknown_name("baseline", self.baseline, self.models)
         self._check_published()
+        if not 0 <= self.extend <= 20:
+            raise InputError(f"extend must lie between 0 and 20 rates, got {self.extend}")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise InputError(f"seeds must be different numbers, at least one, got {self.seeds}")
         if self.choose is None and (several := [name for name in self.models if len(self.rates(name)) > 1]):
@@ -145,16 +151,32 @@ class CompareConfig:
         """What a training config's `model` would hold."""
         return model_options(self.common.model, self.models[model])
 
-    def choosing_cells(self, steps: Mapping[str, int]) -> list[Cell]:
-        """The runs that choose the rates. steps: of the models whose budget is in seconds."""
+    def choosing_cells(self, losses: Mapping[str, Mapping[float, float]], steps: Mapping[str, int]) -> list[Cell]:
+        """The next runs that choose the rates, by the validation losses of those tried so far.
+
+        steps: of the models whose budget is in seconds.
+        """
         if self.choose is None:
             return []
         return [
             self._cell(model, CHOOSE, rate, self.choose_seed, self.choose, steps)
             for model in self.models
             if len(self.rates(model)) > 1
-            for rate in self.rates(model)
+            for rate in (self._rates_beyond(model, losses[model]) if model in losses else self.rates(model))
         ]
+
+    def _rates_beyond(self, model: str, losses: Mapping[float, float]) -> list[float]:
+        """The rate that follows where the best so far is the outermost; none where it is not, or at the limit."""
+        tried, given = sorted(losses), self.rates(model)
+        best = min(tried, key=lambda rate: losses[rate])
+        if not math.isfinite(losses[best]) or best not in (tried[0], tried[-1]):
+            return []
+        neighbour, beyond = (
+            (tried[1], [rate for rate in tried if rate < min(given)])
+            if best == tried[0]
+            else (tried[-2], [rate for rate in tried if rate > max(given)])
+        )
+        return [float(f"{best * best / neighbour:.6g}")] if len(beyond) < self.extend else []
 
     def final_cells(self, rates: Mapping[str, float], steps: Mapping[str, int]) -> Iterator[Cell]:
         """The runs that are reported, at the chosen rates: one seed of all models, then the next."""
@@ -178,4 +200,5 @@ class CompareConfig:
     def from_dict(cls, values: dict[str, Any]) -> "CompareConfig":
         """The config that `to_dict` wrote."""
         budgets = {name: Budget(**values[name]) for name in ("choose", "budget") if values.get(name)}
+        values = {"extend": 0} | values  # one that began before rates were extended
         return cls(**values | {"common": TrainConfig.from_dict(values["common"])} | budgets)
