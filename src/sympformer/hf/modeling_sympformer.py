@@ -24,7 +24,7 @@ from sympformer.hf.configuration_sympformer import SympFormerConfig
 from sympformer.hf.inputs import new_spans, only_ids
 from sympformer.hf.padding import Aligned, Span, by_span
 from sympformer.models import Cache, Decoder, LanguageModel, build_model
-from sympformer.nn import LearnedScalars, Norm, Projection, State, View
+from sympformer.nn import LearnedScalars, Norm, Projection, RMSNorm, State, View
 from sympformer.nn.fast import Program
 
 # Beside the caches, not in them: a cache is copied and sent about, a decoder holds the model.
@@ -64,7 +64,7 @@ class SympFormerPreTrainedModel(PreTrainedModel):
             init.eye_(module.weight)
         elif isinstance(module, Projection):
             init.normal_(module.weight, std=module.std)
-        elif isinstance(module, Norm):
+        elif isinstance(module, Norm | RMSNorm):
             init.constant_(module.weight, module.gain)
         else:
             super()._init_weights(module)

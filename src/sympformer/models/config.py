@@ -18,6 +18,8 @@ Overflow = Literal["error", "slide"]
 class ModelConfig(StackConfig):
     """Everything that defines a model. `variant()` fills it from a named row; any field can be overridden."""
 
+    positions: str = "learned"
+    """How places are told: learned (a table), rotary (queries and keys are turned, head by head), or none."""
     block_size: int = 128
     """Longest context, in tokens."""
     vocab_size: int = 50304

@@ -1,13 +1,16 @@
 """A model in words and numbers."""
 
+import dataclasses
 from collections import Counter
 
 import torch
 from torch import nn
 
 from sympformer import ops
+from sympformer.models.config import ModelConfig
 from sympformer.models.model import LanguageModel
 from sympformer.nn import Embedding, LearnedScalars
+from sympformer.nn.tables import NO_MLP
 
 PARTS = ("norms", "scalars", "embeddings", "attention", "MLP", "head")
 
@@ -52,9 +55,8 @@ def describe(model: LanguageModel) -> str:
     """Parameters by part, kernel passes, and the scalars of every layer."""
     cfg, counts, passes = model.cfg, parameter_counts(model), kernel_passes(model)
     used = cfg.to_dict()
-    kind = ", ".join(
-        [cfg.architecture, f"{cfg.attention} attention", *(_word(name, used) for name in _SHOWN if name in used)]
-    )
+    shown = (_word(name, used) for name in _SHOWN if name in used)
+    kind = ", ".join([cfg.architecture, f"{cfg.attention} attention", *shown, *_other_parts(cfg)])
     lines = [
         f"{kind}: {cfg.n_layer} layers, {cfg.n_head} heads, width {cfg.d_model}, context {cfg.block_size},"
         f" vocabulary {cfg.vocab_size:,}",
@@ -72,6 +74,20 @@ def _word(name: str, values: dict[str, object]) -> str:
     """An option as a description says it."""
     value = str(values[name])
     return {"integrator": value, "heads": f"{value} heads"}.get(name, f"{name} {value}")
+
+
+def _other_parts(cfg: ModelConfig) -> list[str]:
+    """The parts that are not those of GPT-2."""
+    words = {
+        "norm": cfg.norm,
+        "mlp": "no MLP" if cfg.mlp == NO_MLP else f"{cfg.mlp} MLP",
+        "positions": f"{'no' if cfg.positions == 'none' else cfg.positions} positions",
+        "qk_norm": "norms on queries and keys",
+        "n_kv_head": f"{cfg.n_key_head} heads of keys and values",
+        "tie_head": "untied head",
+    }
+    usual = {field.name: field.default for field in dataclasses.fields(cfg)}
+    return [word for name, word in words.items() if getattr(cfg, name) != usual[name]]
 
 
 def _scalar_table(rows: list[dict[str, float]]) -> list[str]:

@@ -15,6 +15,7 @@ from sympformer.models.generate import Prompt, generate
 from sympformer.nn import Embedding, Projection, Stack, State, View, grouped_parameters
 from sympformer.nn.fast import Program
 from sympformer.nn.parts import dropout, norm
+from sympformer.nn.positions import positions, with_positions
 from sympformer.nn.stack import Call, call_layer
 
 
@@ -33,6 +34,12 @@ class ModelOutput:
         return F.linear(self.hidden, self.head)
 
 
+class Head(Projection):
+    """The matrix of an untied head: a table of tokens, as the embedding is, and no map from features to features."""
+
+    group = "embedding"
+
+
 class LanguageModel(Stack):
     """GPT-2 shaped: token and position embeddings, `n_layer` blocks, final norm, (tied) head, no biases."""
 
@@ -42,12 +49,12 @@ class LanguageModel(Stack):
         super().__init__(cfg)
         embedded = cfg.start_momentum == "embedded"
         self.tokens = Embedding(cfg.vocab_size, cfg.d_model)
-        self.positions = Embedding(cfg.block_size, cfg.d_model)
+        self.positions = positions(cfg)
         self.token_momenta = Embedding(cfg.vocab_size, cfg.d_model) if embedded else None
-        self.position_momenta = Embedding(cfg.block_size, cfg.d_model) if embedded else None
+        self.position_momenta = positions(cfg) if embedded else None
         self.blocks = self.new_blocks()
         self.norm = norm(cfg)
-        self.head = None if cfg.tie_head else Projection(cfg.d_model, cfg.vocab_size)
+        self.head = None if cfg.tie_head else Head(cfg.d_model, cfg.vocab_size)
 
     @property
     def head_weight(self) -> Tensor:
@@ -76,21 +83,23 @@ class LanguageModel(Stack):
         """
         start = self._check_input(idx, cache)
         T, device, dtype = idx.shape[1], idx.device, self.tokens.weight.dtype
-        state = self.embed(idx, start)
+        places = torch.arange(start, start + T, device=device)
+        state = self.embed(idx, places)
         if programs is None:
             state = state._replace(t=torch.full((), self.cfg.t0, dtype=state.x.dtype, device=device))
         view = View.make(self.cfg.causal, start, T, device, dtype)
+        view = view._replace(rotation=self.positions.rotation(places, dtype))
         state = self.advance(state, view, None if cache is None else cache.layers, programs, call)
         if cache is not None:
             cache.length += T
         return self.norm(state.x)
 
-    def embed(self, idx: Tensor, start: int = 0) -> State:
-        """Positions and momenta of the tokens at time t0, the first token at place `start`."""
-        places = torch.arange(start, start + idx.shape[1], device=idx.device)
-        x = dropout(self.tokens(idx) + self.positions(places), self.cfg.dropout, self.training)
+    def embed(self, idx: Tensor, places: Tensor | None = None) -> State:
+        """Positions and momenta of the tokens at time t0, at `places` (T,) or (B, T); by default 0, 1, 2, ..."""
+        places = torch.arange(idx.shape[1], device=idx.device) if places is None else places
+        x = dropout(with_positions(self.tokens(idx), self.positions, places), self.cfg.dropout, self.training)
         if self.token_momenta is not None and self.position_momenta is not None:
-            y = self.token_momenta(idx) + self.position_momenta(places)
+            y = with_positions(self.token_momenta(idx), self.position_momenta, places)
         else:
             y = torch.zeros_like(x)
         v = torch.zeros_like(x) if self.cfg.mlp_velocity == "own" else None

@@ -15,7 +15,12 @@ from sympformer.models.config import ModelConfig
 from sympformer.nn import ATTENTIONS
 
 # preset -> the rows of starts that make it up, later ones on top of earlier ones
-_LAYERS = {"tuned": ("tuned",), "paper": ("paper",), "paper-spd": ("paper", "paper-spd")}
+_LAYERS = {
+    "tuned": ("tuned",),
+    "paper": ("paper",),
+    "paper-spd": ("paper", "paper-spd"),
+    "modern": ("tuned", "modern"),
+}
 PRESETS = tuple(_LAYERS)
 
 
@@ -55,6 +60,16 @@ class Variants(Mapping[str, Variant]):
 
 VARIANTS: Mapping[str, Variant] = Variants()
 
+# what a language model is made of today, whatever its dynamics; a kind of attention adds true heads
+MODERN = {
+    "norm": "rmsnorm",
+    "mlp": "relu2",
+    "positions": "rotary",
+    "qk_norm": True,
+    "zero_start": True,
+    "tie_head": False,
+}
+
 # (preset, architecture) -> starts; a kind of attention adds its own. Fields not named keep the defaults.
 STARTS: dict[tuple[str, str], dict[str, Any]] = {
     # a classical block has no step size to learn
@@ -74,6 +89,7 @@ STARTS: dict[tuple[str, str], dict[str, Any]] = {
         "look_ahead": True,
         "mu": 0.001,
     },
+    **{("modern", architecture): MODERN for architecture in ("gpt", "yuriiformer", "sympformer")},
 }
 
 
@@ -83,7 +99,9 @@ def variant(name: str, preset: str = "tuned", **overrides: Any) -> ModelConfig:
     preset "tuned" is ours: the momentum starts small, value and mobility are free matrices. "paper" is the paper's
     model to the letter: every layer learns Q, K and V, softmax has B = V A^-1, and YuriiFormer starts from tables.
     "paper-spd" is the same with the paper's assumptions built in: B (softmax) or A (linear) symmetric positive
-    definite. It differs from "paper" for SympFormers only.
+    definite. It differs from "paper" for SympFormers only. "modern" is "tuned" made of newer parts, alike for all
+    dynamics: rotary positions, RMSNorm, norms on queries and keys, ReLU^2, true heads, an untied head, and zero-started
+    matrices where a layer writes.
     """
     if name not in VARIANTS:
         raise unknown_name("variant", name, VARIANTS)

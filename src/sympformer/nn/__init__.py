@@ -4,8 +4,9 @@ from sympformer.nn.attention import AttentionKind, GrowingRows, Memory, View
 from sympformer.nn.config import StackConfig
 from sympformer.nn.dynamics import Classical, Hamiltonian, Layer, Nesterov, State
 from sympformer.nn.parameters import DECAYED, GROUPS, grouped_parameters, perturb_
-from sympformer.nn.parts import MLP, Embedding, Norm, Projection
-from sympformer.nn.rows import ATTENTIONS, DYNAMICS, MLPS, NORMS, TABLES, register
+from sympformer.nn.parts import MLP, Embedding, Norm, Projection, RMSNorm
+from sympformer.nn.positions import Positions, Rotation
+from sympformer.nn.rows import ATTENTIONS, DYNAMICS, MLPS, NORMS, POSITIONS, TABLES, register
 from sympformer.nn.scalars import LearnedScalars, ScalarSpec
 from sympformer.nn.stack import Stack
 
@@ -17,6 +18,7 @@ __all__ = [
     "MLP",
     "MLPS",
     "NORMS",
+    "POSITIONS",
     "TABLES",
     "AttentionKind",
     "Classical",
@@ -28,7 +30,10 @@ __all__ = [
     "Memory",
     "Nesterov",
     "Norm",
+    "Positions",
     "Projection",
+    "RMSNorm",
+    "Rotation",
     "ScalarSpec",
     "Stack",
     "StackConfig",

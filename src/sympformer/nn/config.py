@@ -13,9 +13,9 @@ from sympformer.config_checks import check_names, check_types
 from sympformer.errors import InputError
 from sympformer.flows import INTEGRATORS, FrozenIntegrator
 from sympformer.flows.systems.softmax import Form
-from sympformer.nn.tables import ATTENTIONS, DYNAMICS, MLPS, NO_MLP, check_choice
+from sympformer.nn.tables import ATTENTIONS, DYNAMICS, MLPS, NO_MLP, POSITIONS, check_choice
 
-Heads = Literal["averaged", "multi"]
+Heads = Literal["averaged", "multi", "projected"]
 Value = Literal["free", "tied"]
 Mobility = Literal["free", "spd", "derived"]
 Kernel = Literal["free", "spd"]
@@ -30,6 +30,7 @@ CHOICES = {
     "integrator": "integrator",
     "norm": "norm",
     "mlp": "mlp",
+    "positions": "positions",
 }
 # options that decide whether others are of use, and the values they can have
 SWITCHES: dict[str, Iterable[Any]] = {
@@ -39,9 +40,13 @@ SWITCHES: dict[str, Iterable[Any]] = {
     "integrator": INTEGRATORS,
     "mlp": MLPS,
     "mlp_velocity": get_args(MlpVelocity),
+    "heads": get_args(Heads),
 }
 ALWAYS = frozenset(
-    {"architecture", "attention", "n_layer", "n_head", "d_model", "norm", "mlp", "dropout", "share_layers", "causal"}
+    {
+        *("architecture", "attention", "n_layer", "n_head", "d_model", "norm", "mlp", "positions"),
+        *("dropout", "share_layers", "causal"),
+    }
 )
 
 
@@ -63,11 +68,19 @@ class StackConfig:
     d_model: int = 64
     """Width of a token's position, and of its momentum."""
     norm: str = "layernorm"
-    """The norm in front of attention and MLP, at the end, and on momenta under bound "norm"."""
+    """layernorm or rmsnorm: in front of attention and MLP, at the end, and on momenta under bound "norm"."""
     mlp: str = "gelu"
-    """The MLP of a layer's second half, or none."""
+    """The MLP of a layer's second half: gelu, relu2, swiglu, or none."""
     mlp_ratio: int = 4
-    """Hidden width of the MLP as a multiple of d_model."""
+    """Hidden width of the MLP as a multiple of d_model; swiglu takes two thirds of it, for as many parameters."""
+    positions: str = "none"
+    """How places are told: learned (a table), rotary (queries and keys are turned, head by head), or none."""
+    qk_norm: bool = False
+    """Norms on queries and keys, head by head, before they are turned."""
+    n_kv_head: int = 0
+    """Heads of keys and values, each for a group of query heads; it must divide n_head. 0: n_head."""
+    zero_start: bool = False
+    """Start the matrices that write into the stream at zero: the MLP's last, and that of attention, if it has one."""
     dropout: float = 0.0
     """Dropout on embeddings, attention updates and MLP updates."""
     share_layers: bool = False
@@ -76,7 +89,8 @@ class StackConfig:
     """Whether a token sees only itself and earlier tokens; False: every token sees all."""
 
     heads: Heads = "averaged"
-    """sympformer: one kernel from the scores averaged over heads (the paper), or one kernel a head."""
+    """sympformer: one kernel from the scores averaged over heads (the paper), one kernel a head, or one kernel a head
+    and a matrix that mixes their forces, as in GPT."""
     d_key: int = 0
     """sympformer: width m of queries and keys (the paper's Q, K in R^{m x d}), all heads together; 0: d_model."""
     form: Form = "own"
@@ -135,6 +149,7 @@ class StackConfig:
         self._check_ranges()
         self._check_integrator()
         refuse_unused(self, [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default])
+        self._check_positions()
         ATTENTIONS[self.attention].check(self)
 
     def _check_sizes(self) -> None:
@@ -148,6 +163,8 @@ class StackConfig:
                 f"d_key must be a multiple of n_head = {self.n_head} up to d_model = {self.d_model}, or 0 for d_model;"
                 f" got {self.d_key}"
             )
+        if self.n_kv_head < 0 or self.n_head % (self.n_kv_head or self.n_head):
+            raise InputError(f"n_kv_head must divide n_head = {self.n_head}, or be 0 for n_head; got {self.n_kv_head}")
 
     def _check_ranges(self) -> None:
         for name in ("factor", "mu", "mlp_look_ahead", "beta"):
@@ -174,6 +191,21 @@ class StackConfig:
                 " choose presymp_euler or exp_euler"
             )
 
+    def _check_positions(self) -> None:
+        """Turns need queries and keys, whose columns go in pairs."""
+        if not POSITIONS[self.positions].turns:
+            return
+        if "positions" not in DYNAMICS[self.architecture].options(self):
+            raise InputError(
+                f"positions = {self.positions!r} turns queries and keys, which {self.architecture} layers with"
+                f" {self.attention} attention do not have; choose learned or none"
+            )
+        if self.d_query % 2:
+            raise InputError(
+                f"positions = {self.positions!r} turns the columns of a head in pairs: queries and keys must be of even"
+                f" width, got {self.d_query} a head ({self.width_key} columns, n_head = {self.n_head})"
+            )
+
     @property
     def d_head(self) -> int:
         """Width of a head."""
@@ -184,9 +216,19 @@ class StackConfig:
         """Width of queries and keys, all heads together."""
         return self.d_key or self.d_model
 
+    @property
+    def d_query(self) -> int:
+        """Width of queries and keys of one head."""
+        return self.width_key // self.n_head
+
+    @property
+    def n_key_head(self) -> int:
+        """Number of heads that keys and values have."""
+        return self.n_kv_head or self.n_head
+
     def used(self) -> frozenset[str]:
         """The options that have an effect, given the others."""
-        mlp = frozenset() if self.mlp == NO_MLP else frozenset({"mlp_ratio"})
+        mlp = frozenset() if self.mlp == NO_MLP else frozenset({"mlp_ratio", "zero_start"})
         return ALWAYS | mlp | DYNAMICS[self.architecture].options(self)
 
     def replace(self, **changes: Any) -> Self:

@@ -20,12 +20,13 @@ from sympformer.flows import Euler, Field, Step
 from sympformer.flows.damping import Scalar
 from sympformer.nn.attention.base import View
 from sympformer.nn.attention.linear import LinearAttention, LinearOracle
+from sympformer.nn.attention.queries import QueryKeys
 from sympformer.nn.attention.softmax import SoftmaxAttention, SoftmaxField, SoftmaxOracle
 from sympformer.nn.dynamics.base import State
 from sympformer.nn.dynamics.classical import Classical
 from sympformer.nn.dynamics.hamiltonian import Hamiltonian, HamiltonianScalars
 from sympformer.nn.dynamics.nesterov import Nesterov
-from sympformer.nn.parts import MLP, Norm, Projection
+from sympformer.nn.parts import MLP, Norm, Projection, RMSNorm
 from sympformer.nn.scalars import LearnedScalars
 
 Program = Callable[[State, View], State]
@@ -103,7 +104,7 @@ def _advance(layer: Any, field: Field, x: Tensor, y: Tensor, step: Step, history
     """The integrator's step and the bound on the momentum: in one for Euler schemes on softmax fields of form "own"."""
     bound = layer.bound_attention
     fits = isinstance(layer.scheme, Euler) and type(field) is SoftmaxField and is_plain_norm(bound)
-    if fits and field.form == "own" and field.dropout == 0:  # type: ignore[attr-defined]
+    if fits and field.form == "own" and field.dropout == 0 and field.output is None:  # type: ignore[attr-defined]
         zeta_1, zeta_2 = layer.scheme.prefactors(step)
         B, mean, log_z = field.B, field.mean, field.log_z  # type: ignore[attr-defined]
         return *ops.own_euler_step(x, y, B, mean, log_z, step.h_x, zeta_1, zeta_2, bound.weight), None
@@ -177,6 +178,11 @@ class FoldedNorm:
         return torch.layer_norm(x, self._shape, self._parameters["weight"], None, self._eps)
 
 
+def _fold_rms_norm(module: Any) -> Function:
+    parameters, shape, eps = module._parameters, module.normalized_shape, module.eps
+    return lambda x: torch.rms_norm(x, shape, parameters["weight"], eps)
+
+
 def _fold_scalars(module: Any) -> Function:
     row = module.numbers()
     return lambda: row
@@ -225,7 +231,9 @@ def _fold_hamiltonian(module: Any) -> Function:
 FOLDS: dict[type[nn.Module], Callable[[Any], Function]] = {
     Projection: _fold_projection,
     Norm: FoldedNorm,
+    RMSNorm: _fold_rms_norm,
     MLP: _fold_forward,
+    QueryKeys: _fold_forward,
     LearnedScalars: _fold_scalars,
     SoftmaxOracle: _fold_oracle,
     LinearOracle: _fold_forward,

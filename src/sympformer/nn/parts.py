@@ -4,6 +4,7 @@ Groups: "matrix" (decayed, clipped), "embedding" (decayed), "gain" (undecayed), 
 """
 
 import math
+from collections.abc import Callable
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -52,6 +53,19 @@ class Norm(nn.LayerNorm):
         nn.init.constant_(self.weight, self.gain)
 
 
+class RMSNorm(nn.RMSNorm):
+    """x / sqrt(mean x^2 + eps) times a gain, started at `gain`: LayerNorm without taking the mean away."""
+
+    group = "gain"
+
+    def __init__(self, d: int, gain: float = 1.0) -> None:
+        self.gain = gain
+        super().__init__(d, eps=1e-5)  # LayerNorm's
+
+    def reset_parameters(self) -> None:
+        nn.init.constant_(self.weight, self.gain)
+
+
 def norm(cfg: StackConfig, gain: float = 1.0) -> nn.Module:
     """The norm of a config, its gain started at `gain`."""
     return NORMS[cfg.norm](cfg.d_model, gain)
@@ -85,17 +99,47 @@ def momentum_bound(cfg: StackConfig) -> nn.Module:
 
 
 class MLP(nn.Module):
-    """Norm, then GELU between two matrices, mlp_ratio times as wide. `down` starts small, as in GPT-2."""
+    """Norm, then `activate` between two matrices, mlp_ratio times as wide. `down` starts small, as in GPT-2.
 
-    def __init__(self, cfg: StackConfig) -> None:
+    gated: `activate` takes twice the columns that it gives, and the width is that of as many parameters.
+    """
+
+    def __init__(self, cfg: StackConfig, activate: Callable[[Tensor], Tensor] = F.gelu, gated: bool = False) -> None:
         super().__init__()
-        self.dropout = cfg.dropout
+        self.dropout, self.activate = cfg.dropout, activate
+        width = gated_width(cfg) if gated else cfg.mlp_ratio * cfg.d_model
         self.norm = norm(cfg)
-        self.up = Projection(cfg.d_model, cfg.mlp_ratio * cfg.d_model)
-        self.down = Projection(cfg.mlp_ratio * cfg.d_model, cfg.d_model, std=residual_std(cfg))
+        self.up = Projection(cfg.d_model, 2 * width if gated else width)
+        self.down = Projection(width, cfg.d_model, std=residual_std(cfg))
 
     def forward(self, x: Tensor) -> Tensor:
-        return dropout(self.down(F.gelu(self.up(self.norm(x)))), self.dropout, self.training)
+        return dropout(self.down(self.activate(self.up(self.norm(x)))), self.dropout, self.training)
+
+
+def relu2_mlp(cfg: StackConfig) -> MLP:
+    """max(u, 0)^2 between the matrices."""
+    return MLP(cfg, relu2)
+
+
+def swiglu_mlp(cfg: StackConfig) -> MLP:
+    """silu(u) v between the matrices, u and v both from the first."""
+    return MLP(cfg, swiglu, gated=True)
+
+
+def relu2(u: Tensor) -> Tensor:
+    """max(u, 0)^2."""
+    return F.relu(u).square()
+
+
+def swiglu(uv: Tensor) -> Tensor:
+    """silu(u) v, with u the first half of the columns and v the second."""
+    u, v = uv.chunk(2, -1)
+    return F.silu(u) * v
+
+
+def gated_width(cfg: StackConfig) -> int:
+    """Two thirds of the plain MLP's hidden width, as there are three matrices for two, in steps of 8."""
+    return max(8, 8 * round(cfg.mlp_ratio * cfg.d_model / 12))
 
 
 def no_mlp(cfg: StackConfig) -> None:
@@ -109,8 +153,8 @@ def mlp(cfg: StackConfig) -> nn.Module | None:
 
 
 def residual_std(cfg: StackConfig) -> float:
-    """GPT-2's start of the matrices that write into the residual stream: 0.02 / sqrt(2 n_layer)."""
-    return STD / math.sqrt(2 * cfg.n_layer)
+    """The start of the matrices that write into the stream: GPT-2's 0.02 / sqrt(2 n_layer), or zero (zero_start)."""
+    return 0.0 if cfg.zero_start else STD / math.sqrt(2 * cfg.n_layer)
 
 
 def split_heads(x: Tensor, n_head: int) -> Tensor:

@@ -6,6 +6,7 @@
 | attention | an `nn.AttentionKind` | see there |
 | norm | a module class | `Norm(d, gain)`, gain: the start of its scale |
 | mlp | a module class | `MLP(cfg)`, takes (B, T, d) as it is and normalises it itself |
+| positions | a subclass of `nn.Positions` | `Positions(cfg)` |
 | dynamics | a subclass of `nn.Layer` | `Dynamics(cfg)` |
 
 Validation, the command line, descriptions and the property tests read these tables.
@@ -22,10 +23,11 @@ from sympformer.flows import INTEGRATORS
 Row = TypeVar("Row")
 NO_MLP = "none"  # the row of layers without a second half
 
-# rows know this file, so their types cannot be named here: AttentionKind, subclasses of Layer
+# rows know this file, so their types cannot be named here: AttentionKind, subclasses of Positions and of Layer
 ATTENTIONS: dict[str, Any] = {}
 NORMS: dict[str, Callable[[int, float], nn.Module]] = {}
 MLPS: dict[str, Callable[[Any], nn.Module | None]] = {}
+POSITIONS: dict[str, Any] = {}
 DYNAMICS: dict[str, Any] = {}
 
 TABLES: dict[str, dict[str, Any]] = {
@@ -33,6 +35,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "attention": ATTENTIONS,
     "norm": NORMS,
     "mlp": MLPS,
+    "positions": POSITIONS,
     "dynamics": DYNAMICS,
 }
 
@@ -53,7 +56,11 @@ def register(kind: str, name: str, row: Row) -> Row:
 
 def _check_row(kind: str, name: str, row: object) -> None:
     """Refuse what cannot be a row of its table. By the names of the classes, which this file cannot import."""
-    classes = {"integrator": "sympformer.flows.Integrator", "dynamics": "sympformer.nn.Layer"}
+    classes = {
+        "integrator": "sympformer.flows.Integrator",
+        "positions": "sympformer.nn.Positions",
+        "dynamics": "sympformer.nn.Layer",
+    }
     if kind in classes:
         wanted = classes[kind]
         ancestors = [base.__name__ for base in row.__mro__] if isinstance(row, type) else []
@@ -77,4 +84,4 @@ def _table(kind: str) -> dict[str, Any]:
 
 
 def _a(kind: str) -> str:
-    return f"{'an' if kind[0] in 'ai' else 'a'} {kind}"
+    return kind if kind == "positions" else f"{'an' if kind[0] in 'ai' else 'a'} {kind}"

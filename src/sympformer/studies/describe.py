@@ -8,7 +8,7 @@ from sympformer.models import build_model, variant
 
 def describe(
     name: str = "softmax-exp-euler",
-    preset: Literal["tuned", "paper", "paper-spd"] = "tuned",
+    preset: Literal["tuned", "paper", "paper-spd", "modern"] = "tuned",
     n_layer: int = 4,
     n_head: int = 4,
     d_model: int = 64,
@@ -20,7 +20,7 @@ def describe(
 
     Args:
         name: One of the fourteen variants, such as softmax-exp-euler or linear-baseline.
-        preset: Ours (tuned), the paper's model to the letter, or the same under the paper's assumptions.
+        preset: Ours (tuned), the paper's model to the letter, the same under the paper's assumptions, or newer parts.
         n_layer: Number of layers.
         n_head: Number of heads.
         d_model: Width of a token.

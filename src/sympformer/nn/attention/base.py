@@ -10,8 +10,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import torch
 from torch import Tensor, nn
 
+from sympformer.nn.attention.queries import QueryKeys
 from sympformer.nn.config import StackConfig
 from sympformer.nn.parts import Projection, dropout, merge_heads, residual_std
+from sympformer.nn.positions import Rotation
 
 
 class Memory(Protocol):
@@ -40,6 +42,7 @@ class View(NamedTuple):
     n: Tensor  # (T, 1)
     log_n: Tensor  # (T,)
     memory: Any = None  # the layer's own Memory, None where a text begins and ends here
+    rotation: Rotation | None = None  # how queries and keys are turned, None where they are not
 
     @classmethod
     def make(cls, causal: bool, start: int, T: int, device: torch.device, dtype: torch.dtype) -> "View":
@@ -60,14 +63,16 @@ class AttentionKind:
 
     oracle(cfg) is a module (x, view) -> flows.Field: one kernel pass, velocity and force at any momentum. It makes the
     kind available to Hamiltonian layers. classical(cfg) is a module (x, view) -> update, for the other layers.
-    memory() is what one layer keeps. options are those of the config that the oracle uses. starts: what a preset gives
-    to models of this kind, by (preset, architecture) and, on top, by (preset, integrator).
+    memory() is what one layer keeps. options are those of the config that the oracle uses; shared are those that both
+    forms use, "positions" among them where queries and keys can be turned. starts: what a preset gives to models of
+    this kind, by (preset, architecture) and, on top, by (preset, integrator).
     """
 
     oracle: Callable[[StackConfig], nn.Module]
     classical: Callable[[StackConfig], nn.Module]
     memory: Callable[[], Memory]
     options: frozenset[str] = frozenset()
+    shared: frozenset[str] = frozenset()
     starts: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     check: Callable[[StackConfig], None] = no_check
     one_momentum: bool = False  # its kernel mixes x and y: another momentum needs another pass
@@ -88,17 +93,21 @@ class ClassicalAttention(nn.Module):
 
     def __init__(self, cfg: StackConfig) -> None:
         super().__init__()
-        self.n_head, self.scale, self.dropout = cfg.n_head, cfg.d_head**-0.5, cfg.dropout
-        self.qkv = Projection(cfg.d_model, 3 * cfg.d_model)
+        self.n_head, self.n_key_head = cfg.n_head, cfg.n_key_head
+        self.scale, self.dropout = cfg.d_head**-0.5, cfg.dropout
+        self.widths = cfg.d_model, self.n_key_head * cfg.d_head, self.n_key_head * cfg.d_head
+        self.qkv = Projection(cfg.d_model, sum(self.widths))
+        self.query_keys = QueryKeys(cfg)
         self.out = Projection(cfg.d_model, cfg.d_model, std=residual_std(cfg))
 
     def forward(self, x: Tensor, view: View) -> Tensor:
         """Every head mixes values, then the output matrix, (B, T, d)."""
-        return dropout(self.out(merge_heads(self.mixed(self.qkv(x), view))), self.dropout, self.training)
+        qkv = self.query_keys(self.qkv(x), view.rotation)
+        return dropout(self.out(merge_heads(self.mixed(qkv, view))), self.dropout, self.training)
 
     @abstractmethod
     def mixed(self, qkv: Tensor, view: View) -> Tensor:
-        """(B, T, 3d) -> (B, H, T, d/H)."""
+        """Queries, keys and values (B, T, widths together) -> (B, H, T, d/H)."""
 
 
 class GrowingRows:

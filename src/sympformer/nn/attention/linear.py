@@ -15,8 +15,9 @@ from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.flows import Field
 from sympformer.nn.attention.base import AttentionKind, ClassicalAttention, View, kernels
+from sympformer.nn.attention.queries import QueryKeys, by_head, refuse_qk_norm, refuse_turns
 from sympformer.nn.config import StackConfig
-from sympformer.nn.parts import Projection, dropout, merge_heads, split_heads
+from sympformer.nn.parts import STD, Projection, dropout, merge_heads, split_heads
 
 
 @dataclass
@@ -60,14 +61,20 @@ class LinearField(Field):
         return self.both(y)[1]
 
     def both(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """velocity_i = S_i' A x_i / n_i,  force_i = V x_i - A S_i y_i / n_i  with  S_i = sum_{j<=i} k_j y_j'."""
+        """velocity_i = S_i' A x_i / n_i,  force_i = V x_i - A S_i y_i / n_i  with  S_i = sum_{j<=i} k_j y_j'.
+
+        Turned keys R_j k_j are turned back by R_i, so that the pull too depends on distances alone.
+        """
         heads, memory = split_heads(y, self.q.shape[1]).to(self.q.dtype), self.view.memory
         if memory is None:
             moved, pulled = ops.symplectic_scan(self.q, self.k, heads, causal=self.view.causal)
         else:
             moved, pulled, memory.state = ops.symplectic_step(memory.state, self.q, self.k, heads)
         velocity = merge_heads(moved / self.view.n)
-        force = self.potential - F.linear(merge_heads(pulled / self.view.n), self.back)
+        pull = merge_heads(pulled / self.view.n)
+        if self.view.rotation is not None:
+            pull = self.view.rotation.back().turn(pull)
+        force = self.potential - F.linear(pull, self.back)
         return velocity, dropout(force, self.dropout, training=True)
 
     def first_order(self) -> Tensor:
@@ -91,9 +98,12 @@ class LinearOracle(nn.Module):
         d, m = cfg.d_model, cfg.width_key
         self.n_kernel, self.scale = kernels(cfg)
         self.dropout, self.spd = cfg.dropout, cfg.kernel == "spd"
-        self.qk = Projection(d, m if self.spd else 2 * m)
-        self.potential = Projection(d, d)
-        self.pull = None if cfg.value == "tied" else Projection(m, d)
+        self.widths = m, (cfg.n_key_head if self.n_kernel > 1 else cfg.n_head) * cfg.d_query
+        self.qk = Projection(d, m if self.spd else sum(self.widths))
+        self.query_keys = QueryKeys(cfg)
+        std = 0.0 if cfg.zero_start else STD
+        self.potential = Projection(d, d, std)
+        self.pull = None if cfg.value == "tied" else Projection(m, d, std)
         read = {"pull": True, "qk": self.pull is None, "potential": self.spd}
         self.read_matrices = tuple(name for name, is_read in read.items() if is_read)
 
@@ -104,14 +114,14 @@ class LinearOracle(nn.Module):
             A, V = self.symmetric_matrices()
             q, k = (split_heads(t, 1) for t in (F.linear(x, A), x))
             return LinearField(F.linear(x, V), A, q, k.to(q.dtype), view, drop)
-        q, k = (split_heads(t, self.n_kernel) for t in self.qk(x).chunk(2, -1))
+        q, k = by_head(self.query_keys(self.qk(x), view.rotation), self.widths, self.n_kernel)
         return LinearField(self.potential(x), self.back(), self.scale * q, k, view, drop)
 
     def back(self) -> Tensor:
         """The matrix that carries the pull from key space to the tokens: scale W_Q', or its own."""
         if self.pull is not None:
             return self.pull.weight
-        W_Q, _ = self.qk.weight.chunk(2)
+        W_Q, _ = self.qk.weight.split_with_sizes(self.widths)
         return self.scale * W_Q.mT
 
     def symmetric_matrices(self) -> tuple[Tensor, Tensor]:
@@ -125,7 +135,7 @@ class LinearAttention(ClassicalAttention):
     """The linear counterpart of GPT-2's attention: 1/n_i sum_j (q_i.k_j) v_j in every head."""
 
     def mixed(self, qkv: Tensor, view: View) -> Tensor:
-        q, k, v = (split_heads(t, self.n_head) for t in qkv.chunk(3, -1))
+        q, k, v = by_head(qkv, self.widths, self.n_head)
         if view.memory is None:
             sums = ops.linear_attention(self.scale * q, k, v, causal=view.causal)
         else:
@@ -138,14 +148,23 @@ def check(cfg: StackConfig) -> None:
     if cfg.kernel == "spd" and (cfg.value != "tied" or cfg.heads != "averaged"):
         raise InputError("kernel = 'spd' is one matrix A, along which the force points: it needs value = 'tied' and"
                          " heads = 'averaged'")  # fmt: skip
+    if cfg.heads == "projected":
+        raise InputError("heads = 'projected' belongs to softmax attention: the force of linear attention goes through"
+                         " such a matrix with heads = 'multi' already")  # fmt: skip
+    if cfg.value == "tied":
+        refuse_qk_norm(cfg, "value = 'tied'")
+    if cfg.kernel == "spd":
+        refuse_turns(cfg, "kernel = 'spd'")
 
 
 LINEAR = AttentionKind(
     LinearOracle,
     LinearAttention,
     StateMemory,
-    options=frozenset({"heads", "d_key", "value", "kernel"}),
+    options=frozenset({"heads", "d_key", "value", "kernel", "zero_start"}),
+    shared=frozenset({"positions", "qk_norm", "n_kv_head"}),
     starts={
+        ("modern", "sympformer"): {"heads": "multi"},
         # Q, K, V learned; the steps of the paper's first linear table, 0.25 for first-order schemes
         ("paper", "sympformer"): {"h_x": 0.25, "h_y": 0.25, "value": "tied"},
         ("paper", "ab2"): {"h_x": 0.01, "h_y": 0.01},

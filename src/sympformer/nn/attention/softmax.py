@@ -18,8 +18,9 @@ from sympformer.errors import InputError
 from sympformer.flows import Field
 from sympformer.nn.attention.base import AttentionKind, ClassicalAttention, GrowingRows, View, kernels
 from sympformer.nn.attention.inverse import symmetric_inverse
+from sympformer.nn.attention.queries import QueryKeys, by_head, per_query, refuse_qk_norm, refuse_turns
 from sympformer.nn.config import StackConfig
-from sympformer.nn.parts import Projection, dropout, merge_heads, split_heads
+from sympformer.nn.parts import Projection, dropout, merge_heads, residual_std, split_heads
 
 # log z is kept in [-10, 10]: z and 1/z then stay below 22,027, which products with a momentum can carry in float32
 LOG_Z_BOUND = 10.0
@@ -33,21 +34,23 @@ class PairMemory:
     """Keys and values of all tokens so far, and their rho where the force needs it: memory grows with the context."""
 
     croppable: ClassVar[bool] = True
-    pairs: GrowingRows = field(default_factory=GrowingRows)  # (B, 2H, t, d/H): keys of all heads, then values
+    pairs: GrowingRows = field(default_factory=GrowingRows)  # (B, 2G, t, d/H): keys of all G groups, then values
     rhos: list[GrowingRows] = field(default_factory=list)  # (B, H, t, 1), one for every time a layer asks for a force
     asked: int = 0  # forces so far at the present tokens
 
-    def remember(self, qkv: Tensor, n_head: int) -> tuple[Tensor, Tensor, Tensor]:
-        """(B, T, 3d) -> queries of the present tokens, keys and values of these and all before, each (B, H, ., d/H)."""
+    def remember(self, qkv: Tensor, n_head: int, n_group: int) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, T, (H + 2G) d/H) -> queries of the present tokens, keys and values of these and all before, by head.
+
+        Keys and values are kept once a group, and come (B, H, ., d/H) as the queries do.
+        """
         B, T, width = qkv.shape
         self.asked = 0
-        if T == 1:
-            parts = qkv.view(B, 3 * n_head, 1, width // (3 * n_head))  # the same as below, for one token
-        else:
-            parts = qkv.view(B, T, 3 * n_head, -1).transpose(1, 2)  # (B, 3H, T, d/H)
-        q, pairs = parts.split_with_sizes((n_head, 2 * n_head), 1)
+        n = n_head + 2 * n_group
+        # (B, H + 2G, T, d/H), for one token without a transposition
+        parts = qkv.view(B, n, 1, width // n) if T == 1 else qkv.view(B, T, n, -1).transpose(1, 2)
+        q, pairs = parts.split_with_sizes((n_head, 2 * n_group), 1)
         k, v = self.pairs.append(pairs).chunk(2, 1)
-        return q, k, v
+        return q, per_query(k, n_head), per_query(v, n_head)
 
     def remember_rho(self, rho: Tensor) -> Tensor:
         """rho of the present tokens -> rho of these and all before, at the same question."""
@@ -114,6 +117,7 @@ class SoftmaxField(Field):
     memory: PairMemory | None
     dropout: float  # of the force; 0 where nothing is dropped
     large: bool = False  # whether B may have entries that float16 cannot hold
+    output: Callable[[Tensor], Tensor] | None = None  # what mixes the forces of the heads
 
     def velocity(self, y: Tensor) -> Tensor:
         """velocity_i = B y_i / z_i."""
@@ -129,7 +133,12 @@ class SoftmaxField(Field):
 
     def first_order(self) -> Tensor:
         """Classical attention on the same kernel: B sum_j P_ij v_j."""
-        return F.linear(merge_heads(self.mean), self.B)
+        return F.linear(self._mixed(self.mean), self.B)
+
+    def _mixed(self, heads: Tensor) -> Tensor:
+        """(B, H, T, c) -> (B, T, d)."""
+        merged = merge_heads(heads)
+        return merged if self.output is None else self.output(merged)
 
     def _mobile(self, y: Tensor) -> Tensor:
         with torch.autocast(y.device.type, enabled=False) if self.large else nullcontext():
@@ -147,7 +156,7 @@ class SoftmaxField(Field):
         force = (torch.exp(-self.log_z) * kinetic / 2 + torch.exp(self.log_z)) * self.mean
         if self.form == "paper":
             force = force + torch.exp(self.log_z) * self._others(kinetic)
-        return dropout(merge_heads(force).to(y.dtype), self.dropout, training=True)
+        return dropout(self._mixed(force.to(y.dtype)).to(y.dtype), self.dropout, training=True)
 
     def _others(self, kinetic: Tensor) -> Tensor:
         """1/2 sum_j P_ij rho_j v_j: a second pass over the same kernel, for what the others' momenta add."""
@@ -167,20 +176,24 @@ class SoftmaxOracle(nn.Module):
         super().__init__()
         d = cfg.d_model
         self.n_kernel, self.scale = kernels(cfg)
+        self.n_group = cfg.n_key_head if self.n_kernel > 1 else 1
         self.tied, self.form, self.dropout = cfg.value == "tied", cfg.form, cfg.dropout
-        self.qkv = Projection(d, 2 * cfg.width_key if self.tied else 3 * d)
+        self.widths = d, self.n_group * (d // self.n_kernel), self.n_group * (d // self.n_kernel)
+        self.qkv = Projection(d, 2 * cfg.width_key if self.tied else sum(self.widths))
+        self.query_keys = QueryKeys(cfg)
         self.read_matrices = ("qkv",) if self.tied else ()
         self.mobility = Mobility(cfg)
+        self.out = Projection(d, d, std=residual_std(cfg)) if cfg.heads == "projected" else None
 
     def forward(self, x: Tensor, view: View) -> SoftmaxField:
         """The field at positions x (B, T, d)."""
         A, B = self.matrices()
         scale = self.scale if A is None else 1.0
-        qkv = self.qkv(x) if A is None else _tied_projections(x, A)  # (B, T, 3d)
+        qkv = self.query_keys(self.qkv(x), view.rotation) if A is None else _tied_projections(x, A)
         if view.memory is None:
-            q, k, v = (split_heads(t, self.n_kernel) for t in qkv.chunk(3, -1))
+            q, k, v = by_head(qkv, self.widths, self.n_kernel)
         else:
-            q, k, v = view.memory.remember(qkv, self.n_kernel)
+            q, k, v = view.memory.remember(qkv, self.n_kernel, self.n_group)
 
         def attend(values: Tensor) -> tuple[Tensor, Tensor]:
             a = q if q.dtype == values.dtype else q.to(values.dtype)
@@ -191,7 +204,8 @@ class SoftmaxOracle(nn.Module):
         mean, lse = attend(v)
         log_z = (lse - view.log_n).clamp(-LOG_Z_BOUND, LOG_Z_BOUND).unsqueeze(-1)
         drop = self.dropout if self.training else 0.0
-        return SoftmaxField(self.form, B, attend, v, mean, log_z, view.memory, drop, self.mobility.kind == "derived")
+        large = self.mobility.kind == "derived"
+        return SoftmaxField(self.form, B, attend, v, mean, log_z, view.memory, drop, large, self.out)
 
     def matrices(self) -> tuple[Tensor | None, Tensor]:
         """A where the value is tied to it, and B."""
@@ -222,16 +236,20 @@ class SoftmaxAttention(ClassicalAttention):
 
     def mixed(self, qkv: Tensor, view: View) -> Tensor:
         if view.memory is None:
-            q, k, v = (split_heads(t, self.n_head) for t in qkv.chunk(3, -1))
+            q, k, v = by_head(qkv, self.widths, self.n_head)
             return ops.attention(q, k, v, scale=self.scale, causal=view.causal)
-        out, _ = ops.cached_attention_lse(*view.memory.remember(qkv, self.n_head), scale=self.scale)
+        past = view.memory.remember(qkv, self.n_head, self.n_key_head)
+        out, _ = ops.cached_attention_lse(*past, scale=self.scale)
         return out
 
 
 def check(cfg: StackConfig) -> None:
     """Refuse combinations that make no sense together."""
-    if cfg.heads == "multi" and cfg.value == "tied":
+    if cfg.heads != "averaged" and cfg.value == "tied":
         raise InputError("value = 'tied' needs heads = 'averaged': a head's A x is d_model wide, its slice is not")
+    if cfg.value == "tied":
+        refuse_qk_norm(cfg, "value = 'tied'")
+        refuse_turns(cfg, "value = 'tied'")
     if cfg.mobility == "derived" and cfg.value != "tied":
         raise InputError("mobility = 'derived' is Sym(V A^-1) and needs value = 'tied', which makes A explicit")
     if cfg.width_key != cfg.d_model and cfg.value != "tied":
@@ -243,7 +261,9 @@ SOFTMAX = AttentionKind(
     SoftmaxAttention,
     PairMemory,
     options=frozenset({"heads", "d_key", "form", "value", "mobility"}),
+    shared=frozenset({"positions", "qk_norm", "n_kv_head"}),
     starts={
+        ("modern", "sympformer"): {"heads": "projected"},
         # the letter: Q, K, V learned, A from Q and K, the force along A x, B = V A^-1
         ("paper", "sympformer"): {"h_x": 0.1, "h_y": 0.1, "form": "paper", "value": "tied", "mobility": "derived"},
         # the paper assumes B symmetric positive definite: here it is, and V = B A follows

@@ -36,7 +36,7 @@ class Classical(Layer):
 
     @staticmethod
     def options(cfg: StackConfig) -> frozenset[str]:
-        return frozenset({"h_x", "learn_steps"})
+        return frozenset({"h_x", "learn_steps", "zero_start"}) | ATTENTIONS[cfg.attention].shared
 
     def forward(self, state: State, view: View) -> State:
         h = self.scalars().h_x

@@ -96,7 +96,10 @@ class Hamiltonian(Layer):
         used |= {"mu"} if cfg.look_ahead else set()
         used |= {"damping", "learn_damping"} if get_integrator(cfg.integrator).damped else set()
         used |= {*_mlp_scalars(cfg)} | (set() if cfg.mlp == NO_MLP else {"mlp_velocity"})
-        return frozenset(used) | bound_options(cfg) | ATTENTIONS[cfg.attention].options
+        kind = ATTENTIONS[cfg.attention]
+        used |= kind.options | (kind.shared if cfg.heads != "averaged" else kind.shared - {"n_kv_head"})
+        used |= {"zero_start"} if cfg.heads == "projected" else set()
+        return frozenset(used) | bound_options(cfg)
 
 
 def _damping(cfg: StackConfig) -> list[str]:

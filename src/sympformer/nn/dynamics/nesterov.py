@@ -47,7 +47,7 @@ class Nesterov(Layer):
 
     @staticmethod
     def options(cfg: StackConfig) -> frozenset[str]:
-        return frozenset({"mu", "beta", "gamma"}) | bound_options(cfg)
+        return frozenset({"mu", "beta", "gamma", "zero_start"}) | bound_options(cfg) | ATTENTIONS[cfg.attention].shared
 
     def forward(self, state: State, view: View) -> State:
         s, x, y = self.scalars(), state.x, state.y
