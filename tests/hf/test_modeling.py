@@ -11,7 +11,6 @@ import torch
 
 import sympformer as sf
 from sympformer.errors import InputError
-from sympformer.models import PRESETS
 from tests.hf.helpers import (
     checkpoint,
     every_choice,
@@ -23,7 +22,7 @@ from tests.hf.helpers import (
     right_padded,
     texts,
 )
-from tests.models.cases import SIZE, make, make_choice, tokens
+from tests.models.cases import SIZE, every_model, make, make_choice, tokens
 
 pytest.importorskip("transformers", reason="needs the extra hf")
 
@@ -32,8 +31,7 @@ import transformers
 from sympformer.hf import SympFormerCache, SympFormerConfig, SympFormerForCausalLM, SympFormerModel
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-@every_variant
+@every_model
 def test_round_trip_keeps_every_logit(name: str, preset: str, tmp_path: Path) -> None:
     native, ids = make(name, preset, dtype=torch.float32), tokens()
     SympFormerForCausalLM.from_language_model(native).save_pretrained(tmp_path)
@@ -204,8 +202,7 @@ def test_missing_weights_are_started_not_left_as_garbage(tmp_path: Path) -> None
             assert 0 < parameter.std() < 0.3, key
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-@every_variant
+@every_model
 def test_bfloat16(name: str, preset: str, tmp_path: Path) -> None:
     model, ids = hf(name, dtype=torch.float32, preset=preset), tokens(2, 12)
     model.save_pretrained(tmp_path)

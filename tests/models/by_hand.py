@@ -16,9 +16,24 @@ Scalars = dict[str, float]
 Pair = tuple[Tensor, Tensor]
 
 
-def norm(gain: Tensor, u: Tensor) -> Tensor:
-    centred = u - u.mean(-1, keepdim=True)
+def norm(cfg: Any, gain: Tensor, u: Tensor) -> Tensor:
+    centred = u - u.mean(-1, keepdim=True) if cfg.norm == "layernorm" else u
     return gain * centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+
+
+def turns(T: int, c: int) -> Tensor:
+    """e^{i place rate_j} for every place and every pair of a head's c columns."""
+    rates = torch.tensor([10_000 ** (-2 * j / c) for j in range(c // 2)], dtype=torch.float64)
+    return torch.exp(1j * torch.arange(T, dtype=torch.float64)[:, None] * rates)
+
+
+def as_complex(u: Tensor) -> Tensor:
+    """Columns j and j + c/2 as one number."""
+    return torch.complex(*u.chunk(2, -1))
+
+
+def as_real(u: Tensor) -> Tensor:
+    return torch.cat((u.real, u.imag), -1)
 
 
 def mean_over_visible(weights: Tensor, values: Tensor) -> Tensor:
@@ -33,44 +48,101 @@ def mean_score_matrix(W_Q: Tensor, W_K: Tensor, n_head: int) -> Tensor:
     return torch.stack(heads).mean(0)
 
 
+# --- queries and keys, head by head
+
+
+def queries_and_keys(part: Any, cfg: Any, x: Tensor, W_Q: Tensor, W_K: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Of every head, with the keys of its group: normalised, then turned, where the config says so."""
+    c = len(W_Q) // cfg.n_head
+    q, k = ([x @ W.mT for W in weight.split(c)] for weight in (W_Q, W_K))
+    if cfg.qk_norm:
+        q = [norm(cfg, part.query_keys.norm_q.weight, u) for u in q]
+        k = [norm(cfg, part.query_keys.norm_k.weight, u) for u in k]
+    if cfg.positions == "rotary":
+        R = turns(x.shape[-2], c)
+        q, k = ([as_real(as_complex(u) * R) for u in us] for us in (q, k))
+    return q, [k[h * len(k) // len(q)] for h in range(len(q))]
+
+
+def scores_of(part: Any, cfg: Any, x: Tensor, W_Q: Tensor, W_K: Tensor) -> list[Tensor]:
+    """Scaled scores, one matrix for each kernel: of each head, or their mean."""
+    q, k = queries_and_keys(part, cfg, x, W_Q, W_K)
+    scores = [a @ b.mT / math.sqrt(a.shape[-1]) for a, b in zip(q, k, strict=True)]
+    one = cfg.architecture == "sympformer" and cfg.heads == "averaged"
+    return [torch.stack(scores).mean(0)] if one else scores
+
+
+def grouped(t: Tensor, c: int, n: int) -> list[Tensor]:
+    """The columns of n heads, c each, of which several may share theirs."""
+    parts = t.split(c, -1)
+    return [parts[h * len(parts) // n] for h in range(n)]
+
+
 # --- oracles: (x, y) -> (F, G)
 
 
 def softmax_oracle(block: Any, cfg: Any) -> Callable[[Tensor, Tensor], Pair]:
-    weight, W = block.oracle.qkv.weight, block.oracle.mobility.factor.weight
+    part = block.oracle
+    weight, W = part.qkv.weight, part.mobility.factor.weight
     eye = torch.eye(cfg.d_model, dtype=W.dtype)
-    W_Q, W_K, *W_V = weight.split((cfg.d_key or cfg.d_model), 0)
-    A = mean_score_matrix(W_Q, W_K, cfg.n_head)
+    m, rest = cfg.d_key or cfg.d_model, len(weight) - (cfg.d_key or cfg.d_model)
+    W_Q, W_K, W_V = weight.split((m, m, 0) if cfg.value == "tied" else (m, rest // 2, rest // 2))
+    A = None
     if cfg.value == "tied":
+        A = mean_score_matrix(W_Q, W_K, cfg.n_head)
         A = (A + A.mT) / 2
-    along = A if cfg.value == "tied" else W_V[0]  # what the force points along, as a matrix on x
     B = {"free": lambda: W, "spd": lambda: W @ W.mT + 1e-4 * eye, "derived": lambda: W @ torch.linalg.inv(A)}[
         cfg.mobility
     ]()
     B = B if cfg.mobility == "free" else (B + B.mT) / 2
 
     def oracle(x: Tensor, y: Tensor) -> Pair:
-        M = (x @ A.mT @ x.mT).exp()  # M_ij = exp(x_j' A x_i)
-        z = mean_over_visible(M, torch.ones_like(x[..., :1]))
-        rho = (y * (y @ B.mT)).sum(-1, keepdim=True) / z**2
-        others = rho.mT if cfg.form == "paper" else 0.0
-        return y @ B.mT / z, mean_over_visible(M * (rho / 2 + others / 2 + 1), x @ along.mT)
+        # M_ij = exp(x_j' A x_i); the force points along A x, or along values of its own
+        scores = [x @ A.mT @ x.mT] if A is not None else scores_of(part, cfg, x, W_Q, W_K)
+        n, By = len(scores), y @ B.mT
+        along = grouped(x @ (W_V if A is None else A).mT, cfg.d_model // n, n)
+        velocities, forces = [], []
+        for S, v, yh, Byh in zip(scores, along, y.chunk(n, -1), By.chunk(n, -1), strict=True):
+            M = S.exp()
+            z = mean_over_visible(M, torch.ones_like(x[..., :1]))
+            rho = (yh * Byh).sum(-1, keepdim=True) / z**2
+            others = rho.mT if cfg.form == "paper" else 0.0
+            velocities.append(Byh / z)
+            forces.append(mean_over_visible(M * (rho / 2 + others / 2 + 1), v))
+        force = torch.cat(forces, -1)
+        return torch.cat(velocities, -1), force @ part.out.weight.mT if cfg.heads == "projected" else force
 
     return oracle
 
 
 def linear_oracle(block: Any, cfg: Any) -> Callable[[Tensor, Tensor], Pair]:
-    weight, V = block.oracle.qk.weight, block.oracle.potential.weight
+    part = block.oracle
+    weight, V = part.qk.weight, part.potential.weight
+    m = cfg.d_key or cfg.d_model
     if cfg.kernel == "spd":
         A = mean_score_matrix(weight, weight, cfg.n_head) + 1e-6 * torch.eye(len(V), dtype=V.dtype)
         V = (V + V.mT) / 2
-    else:
-        W_Q, W_K = weight.chunk(2)
-        A = mean_score_matrix(W_Q, W_K, cfg.n_head)
-    along = A.mT if cfg.value == "tied" else block.oracle.pull.weight @ weight.chunk(2)[1]
+
+        def spd(x: Tensor, y: Tensor) -> Pair:
+            return mean_over_visible(x @ A.mT @ x.mT, y), x @ V.mT - mean_over_visible(y @ y.mT, x @ A.mT)
+
+        return spd
+    W_Q, W_K = weight.split((m, len(weight) - m))
 
     def oracle(x: Tensor, y: Tensor) -> Pair:
-        return mean_over_visible(x @ A.mT @ x.mT, y), x @ V.mT - mean_over_visible(y @ y.mT, x @ along.mT)
+        scores, (_, keys) = scores_of(part, cfg, x, W_Q, W_K), queries_and_keys(part, cfg, x, W_Q, W_K)
+        ys = y.chunk(len(scores), -1)
+        velocity = torch.cat([mean_over_visible(S, yh) for S, yh in zip(scores, ys, strict=True)], -1)
+        pulls = []
+        for h, k in enumerate(keys):  # 1/n_i sum_j <y_i, y_j> R_i' R_j k_j
+            yh = ys[h * len(ys) // len(keys)]
+            pulled = mean_over_visible(yh @ yh.mT, k)
+            if cfg.positions == "rotary":
+                pulled = as_real(as_complex(pulled) * turns(x.shape[-2], k.shape[-1]).conj())
+            pulls.append(pulled)
+        scale = 1 / math.sqrt(m // cfg.n_head) / (cfg.n_head if cfg.heads == "averaged" else 1)
+        back = part.pull.weight if cfg.value == "free" else scale * W_Q.mT
+        return velocity, x @ V.mT - torch.cat(pulls, -1) @ back.mT
 
     return oracle
 
@@ -117,9 +189,23 @@ def step(scheme: str, oracle: Any, bar: Tensor, x: Tensor, y: Tensor, t: float, 
 # --- layers
 
 
-def mlp(block: Any, x: Tensor) -> Tensor:
-    inner = norm(block.mlp.norm.weight, x) @ block.mlp.up.weight.mT
-    return inner * (1 + torch.erf(inner / math.sqrt(2))) / 2 @ block.mlp.down.weight.mT
+def mlp(cfg: Any, block: Any, x: Tensor) -> Tensor:
+    inner = norm(cfg, block.mlp.norm.weight, x) @ block.mlp.up.weight.mT
+    if cfg.mlp == "relu2":
+        inner = inner**2 * (inner > 0)
+    elif cfg.mlp == "swiglu":
+        gate, inner = inner.chunk(2, -1)
+        inner = inner * gate / (1 + torch.exp(-gate))
+    else:
+        inner = inner * (1 + torch.erf(inner / math.sqrt(2))) / 2
+    return inner @ block.mlp.down.weight.mT
+
+
+def bounded(cfg: Any, bound: Any, y: Tensor) -> Tensor:
+    if cfg.momentum_bound == "norm":
+        return norm(cfg, bound.weight, y)
+    rms = y.square().mean(-1, keepdim=True).sqrt()
+    return torch.where(rms > cfg.momentum_cap, y * cfg.momentum_cap / rms, y)
 
 
 def hamiltonian(model: Any, x: Tensor, y: Tensor) -> Tensor:
@@ -128,15 +214,15 @@ def hamiltonian(model: Any, x: Tensor, y: Tensor) -> Tensor:
     for block in model.blocks:
         s = block.scalars.report()
         oracle = (softmax_oracle if cfg.attention == "softmax" else linear_oracle)(block, cfg)
-        bar = norm(block.norm_attention.weight, x + s.get("mu", 0.0) * y)
+        bar = norm(cfg, block.norm_attention.weight, x + s.get("mu", 0.0) * y)
         x_half, y, old = step(cfg.integrator, oracle, bar, x, y, t, s, old)
-        y = norm(block.bound_attention.weight, y)  # after the drift
+        y = bounded(cfg, block.bound_attention, y)  # after the drift
         m, gamma = s["mlp_look_ahead"], s["gamma"]
         if cfg.mlp_velocity == "attention":  # the authors' scripts
-            x = x_half + gamma * mlp(block, x_half + m * (x_half - x) / s["h_x"])
+            x = x_half + gamma * mlp(cfg, block, x_half + m * (x_half - x) / s["h_x"])
         else:
             u = y if cfg.mlp_velocity == "momentum" else v
-            u = norm(block.bound_mlp.weight, s["beta"] * u + gamma * mlp(block, x_half + m * u))
+            u = bounded(cfg, block.bound_mlp, s["beta"] * u + gamma * mlp(cfg, block, x_half + m * u))
             x = x_half + u
             y, v = (u, v) if cfg.mlp_velocity == "momentum" else (y, u)
         t = t + s["h_x"]
@@ -145,39 +231,40 @@ def hamiltonian(model: Any, x: Tensor, y: Tensor) -> Tensor:
 
 def attention(block: Any, cfg: Any, x: Tensor) -> Tensor:
     """Classical attention, head by head."""
-    heads = []
-    W = [part.chunk(cfg.n_head) for part in block.attention.qkv.weight.chunk(3)]
-    for W_Q, W_K, W_V in zip(*W, strict=True):
-        scores = x @ W_Q.mT @ (x @ W_K.mT).mT / math.sqrt(len(W_Q))
-        if cfg.attention == "softmax":
-            scores = scores.exp()
-            heads.append(mean_over_visible(scores, x @ W_V.mT) / mean_over_visible(scores, torch.ones_like(x[..., :1])))
-        else:
-            heads.append(mean_over_visible(scores, x @ W_V.mT))
-    return torch.cat(heads, -1) @ block.attention.out.weight.mT
+    heads, d, part = [], cfg.d_model, block.attention
+    width = (len(part.qkv.weight) - d) // 2
+    W_Q, W_K, W_V = part.qkv.weight.split((d, width, width))
+    values = grouped(x @ W_V.mT, d // cfg.n_head, cfg.n_head)
+    for S, v in zip(scores_of(part, cfg, x, W_Q, W_K), values, strict=True):
+        M = S.exp() if cfg.attention == "softmax" else S
+        mixed = mean_over_visible(M, v)
+        heads.append(mixed / mean_over_visible(M, torch.ones_like(x[..., :1])) if cfg.attention == "softmax" else mixed)
+    return torch.cat(heads, -1) @ part.out.weight.mT
 
 
 def nesterov(model: Any, x: Tensor, y: Tensor) -> Tensor:
     """YuriiFormer, Lie-Trotter."""
+    cfg = model.cfg
     for block in model.blocks:
         s = block.scalars.report()
         for half in ("attention", "mlp"):
             mu, beta, gamma = (s[f"{name}_{half}"] for name in ("mu", "beta", "gamma"))
             if half == "attention":
-                update = attention(block, model.cfg, norm(block.norm_attention.weight, x + mu * y))
+                update = attention(block, cfg, norm(cfg, block.norm_attention.weight, x + mu * y))
             else:
-                update = mlp(block, x + mu * y)
-            y = norm(block.bound.weight, beta * y + gamma * update)
+                update = mlp(cfg, block, x + mu * y)
+            y = bounded(cfg, block.bound, beta * y + gamma * update)
             x = x + y
     return x
 
 
 def classical(model: Any, x: Tensor, y: Tensor) -> Tensor:
     """x + h Attn(LN x), then x + MLP(LN x)."""
+    cfg = model.cfg
     for block in model.blocks:
         h = block.scalars.report().get("h_x", 1.0)
-        x = x + h * attention(block, model.cfg, norm(block.norm_attention.weight, x))
-        x = x + mlp(block, x)
+        x = x + h * attention(block, cfg, norm(cfg, block.norm_attention.weight, x))
+        x = x + mlp(cfg, block, x)
     return x
 
 
@@ -186,8 +273,12 @@ LAYERS = {"sympformer": hamiltonian, "yuriiformer": nesterov, "gpt": classical}
 
 @torch.no_grad()
 def logits(model: Any, idx: Tensor) -> Tensor:
-    T, tables = idx.shape[1], (model.token_momenta, model.position_momenta)
-    x = model.tokens.weight[idx] + model.positions.weight[:T]
-    y = torch.zeros_like(x) if tables[0] is None else tables[0].weight[idx] + tables[1].weight[:T]
-    x = LAYERS[model.cfg.architecture](model, x, y)
-    return F.linear(norm(model.norm.weight, x), model.tokens.weight)
+    cfg, T = model.cfg, idx.shape[1]
+    x = model.tokens.weight[idx]
+    y = torch.zeros_like(x) if model.token_momenta is None else model.token_momenta.weight[idx]
+    if cfg.positions == "learned":
+        x = x + model.positions.weight[:T]
+        y = y if model.token_momenta is None else y + model.position_momenta.weight[:T]
+    x = LAYERS[cfg.architecture](model, x, y)
+    head = model.tokens.weight if model.head is None else model.head.weight
+    return F.linear(norm(cfg, model.norm.weight, x), head)

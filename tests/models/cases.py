@@ -8,10 +8,42 @@ from torch import Tensor
 
 import sympformer as sf
 from sympformer.models import PRESETS, VARIANTS, LanguageModel, perturb_
+from sympformer.nn import ATTENTIONS
 
 SIZE: dict[str, Any] = {"n_layer": 3, "n_head": 2, "d_model": 16, "block_size": 24, "vocab_size": 50}
 
-every_model = pytest.mark.parametrize(("name", "preset"), [(name, preset) for preset in PRESETS for name in VARIANTS])
+# newer parts are the same ones in every scheme: one of them stands for all
+MODERN = [f"{attention}-{kind}" for attention in ATTENTIONS for kind in ("baseline", "yuriiformer", "exp-euler")]
+NAMES = {preset: MODERN if preset == "modern" else list(VARIANTS) for preset in PRESETS}
+MODELS = [(name, preset) for preset in PRESETS for name in NAMES[preset]]
+every_model = pytest.mark.parametrize(("name", "preset"), MODELS)
+
+# parts of newer models, each where it matters; they join the choices below, and the equations by hand
+PARTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "norm-rms": ("softmax-exp-euler", {"norm": "rmsnorm"}),
+    "mlp-relu2": ("softmax-plain-euler", {"mlp": "relu2"}),
+    "mlp-swiglu": ("softmax-yuriiformer", {"mlp": "swiglu", "norm": "rmsnorm"}),
+    "positions-none": ("softmax-exp-euler", {"positions": "none"}),
+    "rotary-averaged": ("softmax-exp-euler", {"positions": "rotary", "form": "paper"}),
+    "rotary-embedded": ("softmax-yuriiformer", {"positions": "rotary", "start_momentum": "embedded"}),
+    "rotary-linear": ("linear-exp-euler", {"positions": "rotary"}),
+    "rotary-linear-tied": ("linear-ab2", {"positions": "rotary", "value": "tied", "heads": "multi", "d_key": 8}),
+    "qk-norm-averaged": ("softmax-exp-euler", {"qk_norm": True}),
+    "qk-norm-linear": ("linear-exp-euler", {"qk_norm": True, "heads": "multi", "positions": "rotary"}),
+    "heads-projected": ("softmax-exp-euler", {"heads": "projected"}),
+    "grouped": ("softmax-yuriiformer", {"n_head": 4, "n_kv_head": 2}),
+    "grouped-linear": ("linear-exp-euler", {"n_head": 4, "n_kv_head": 2, "heads": "multi", "positions": "rotary"}),
+    "grouped-tied": ("linear-exp-euler", {"n_kv_head": 1, "heads": "multi", "value": "tied"}),
+    "grouped-paper": (
+        "softmax-etd-ab2",
+        {"n_head": 4, "n_kv_head": 2, "heads": "projected", "form": "paper", "qk_norm": True, "positions": "rotary"},
+    ),
+    "zero-start": ("softmax-exp-euler", {"zero_start": True, "momentum_bound": "cap"}),
+    "llama": (
+        "softmax-baseline",
+        {"n_head": 4, "n_kv_head": 2, "norm": "rmsnorm", "mlp": "swiglu", "positions": "rotary", "tie_head": False},
+    ),
+}
 
 # config choices beyond the presets, each on a variant that has it; they join every property test
 CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -50,6 +82,7 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
     "untied-head": ("softmax-exp-euler", {"tie_head": False}),
     "dropout": ("softmax-exp-euler", {"dropout": 0.1}),
     "gpt-dropout": ("softmax-baseline", {"dropout": 0.1}),
+    **PARTS,
 }
 every_choice = pytest.mark.parametrize("choice", CHOICES)
 

@@ -9,7 +9,7 @@ import torch
 from sympformer import ops
 from sympformer.models import PRESETS, LanguageModel
 from tests.models import by_hand
-from tests.models.cases import make, tokens
+from tests.models.cases import PARTS, make, tokens
 
 SCHEMES = ("plain-euler", "presymp-euler", "exp-euler", "ab2", "etd-ab2")
 
@@ -74,3 +74,9 @@ def test_keys_narrower_than_tokens(name: str) -> None:
     """Q and K in R^{m x d}. With "derived" A has to have an inverse, so 2 m = d at least."""
     check(moved(name, "paper", d_key=8))
     check(moved(name, "paper-spd", d_key=4))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_newer_parts(part: str) -> None:
+    name, overrides = PARTS[part]
+    check(moved(name, "tuned", **overrides))

@@ -17,7 +17,7 @@ def test_fourteen_variants() -> None:
     assert len(VARIANTS) == 14
     kinds = ("baseline", "yuriiformer", "plain-euler", "presymp-euler", "exp-euler", "ab2", "etd-ab2")
     assert set(VARIANTS) == {f"{a}-{k}" for a in ("softmax", "linear") for k in kinds}
-    assert PRESETS == ("tuned", "paper", "paper-spd")
+    assert PRESETS == ("tuned", "paper", "paper-spd", "modern")
 
 
 def test_presets_hold_the_papers_and_our_starts() -> None:
@@ -104,6 +104,26 @@ BAD_CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "softmax kernel": ({"kernel": "spd"}, "kernel = 'spd' belongs to linear attention, not to softmax"),
     "linear form": ({"attention": "linear", "form": "paper"}, "belongs to softmax"),
     "linear symplectic": ({"attention": "linear", "integrator": "symplectic_euler"}, "second scan"),
+    "odd turns": ({"positions": "rotary", "d_model": 12}, "in pairs.* even width, got 3 a head"),
+    "odd narrow turns": (
+        {"attention": "linear", "positions": "rotary", "d_key": 4, "value": "tied"},
+        r"got 1 a head \(4 columns, n_head = 4\)",
+    ),
+    "tied turns": ({"positions": "rotary", "value": "tied"}, "'rotary' does not go with value = 'tied'"),
+    "spd turns": (
+        {"attention": "linear", "positions": "rotary", "value": "tied", "kernel": "spd"},
+        "'rotary' does not go with kernel = 'spd'",
+    ),
+    "tied norms": ({"qk_norm": True, "value": "tied"}, "qk_norm does not go with value = 'tied'"),
+    "tied linear norms": (
+        {"attention": "linear", "qk_norm": True, "value": "tied"},
+        "qk_norm does not go with value = 'tied'",
+    ),
+    "tied projected": ({"value": "tied", "heads": "projected"}, "needs heads = 'averaged'"),
+    "linear projected": ({"attention": "linear", "heads": "projected"}, "belongs to softmax attention"),
+    "uneven groups": ({"heads": "multi", "n_kv_head": 3}, "n_kv_head must divide n_head = 4"),
+    "negative groups": ({"heads": "multi", "n_kv_head": -2}, "n_kv_head must divide n_head = 4"),
+    "positions": ({"positions": "rotery"}, "did you mean 'rotary'"),
     "rk4": ({"integrator": "rk4"}, "integrator = 'rk4' does not fit a layer"),
 }
 
@@ -150,6 +170,8 @@ def test_an_option_without_effect_is_refused() -> None:
         ),
         ("softmax-baseline", {"d_key": 8}, "belongs to sympformer layers"),
         ("softmax-baseline", {"mlp": "none", "mlp_ratio": 2}, "mlp_ratio = 2 has no effect"),
+        ("softmax-exp-euler", {"n_kv_head": 2}, "n_kv_head = 2 has no effect with heads = 'averaged'"),
+        ("softmax-exp-euler", {"mlp": "none", "zero_start": True}, "zero_start = True has no effect with mlp = 'none'"),
     ]
     for name, overrides, message in cases:
         with pytest.raises(InputError, match=message):

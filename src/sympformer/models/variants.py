@@ -89,7 +89,10 @@ STARTS: dict[tuple[str, str], dict[str, Any]] = {
         "look_ahead": True,
         "mu": 0.001,
     },
-    **{("modern", architecture): MODERN for architecture in ("gpt", "yuriiformer", "sympformer")},
+    ("modern", "gpt"): MODERN,
+    # a norm of momenta that are zero at the start would multiply the first gradient layer by layer; a cap does not
+    ("modern", "yuriiformer"): MODERN | {"momentum_bound": "cap"},
+    ("modern", "sympformer"): MODERN | {"momentum_bound": "cap"},
 }
 
 

@@ -6,6 +6,7 @@ Groups: "matrix" (decayed, clipped), "embedding" (decayed), "gain" (undecayed), 
 import math
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -79,8 +80,10 @@ class Cap(nn.Module):
         self.limit = limit
 
     def forward(self, y: Tensor) -> Tensor:
-        rms = y.float().square().mean(-1, keepdim=True).sqrt()
-        return y * (self.limit / rms.clamp_min(self.limit)).to(y.dtype)
+        square = y.to(torch.promote_types(y.dtype, torch.float32)).square().mean(-1, keepdim=True)
+        # never the root of a square that may be zero, whose slope is infinite
+        scale = self.limit / square.clamp_min(self.limit**2).sqrt()
+        return y * torch.where(square > self.limit**2, scale, 1.0).to(y.dtype)
 
 
 BOUND_OPTIONS = {"norm": "momentum_gain", "cap": "momentum_cap"}

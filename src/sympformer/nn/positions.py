@@ -48,7 +48,7 @@ class Positions(nn.Module):
 
     turns = False  # whether queries and keys are turned
 
-    def __init__(self, cfg: StackConfig) -> None:
+    def __init__(self, cfg: StackConfig | None = None) -> None:
         super().__init__()
 
     def forward(self, places: Tensor) -> Tensor | None:

@@ -1,0 +1,228 @@
+"""Newer parts beside their slow twins, and whole models beside those of transformers."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import sympformer as sf
+from sympformer.errors import InputError
+from sympformer.models import LanguageModel, perturb_
+from sympformer.models.describe import parameter_counts
+from sympformer.nn import LearnedScalars, Rotation, StackConfig, View
+from sympformer.nn.attention import LinearOracle, SoftmaxOracle
+from sympformer.nn.parts import RMSNorm, mlp
+from sympformer.nn.positions import positions
+from tests.models.cases import PARTS, SIZE, make, make_choice, tokens
+
+# --- rotary positions
+
+
+def turned_by_loops(t: Tensor, places: Tensor, c: int) -> Tensor:
+    """Every pair of columns of every head at every place, one after the other. t (B, T, n c), places (B, T)."""
+    out = t.clone()
+    for b, i in torch.cartesian_prod(*map(torch.arange, t.shape[:2])).tolist():
+        for first in range(0, t.shape[-1], c):
+            for j in range(c // 2):
+                angle = float(places[b, i]) / 10_000 ** (2 * j / c)
+                u, v = t[b, i, first + j], t[b, i, first + j + c // 2]
+                out[b, i, first + j] = math.cos(angle) * u - math.sin(angle) * v
+                out[b, i, first + j + c // 2] = math.sin(angle) * u + math.cos(angle) * v
+    return out
+
+
+@pytest.mark.parametrize("c", [2, 6])
+def test_turns_are_the_double_loop_and_can_be_undone(c: int) -> None:
+    t = torch.randn(2, 4, 2 * c, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn_like(t)
+    for places in (torch.arange(3, 7), torch.tensor([[0, 1, 2, 3], [9, 0, 5, 700]])):
+        rotation = Rotation.at(places, c, torch.float64)
+        got, want = rotation.turn(t), turned_by_loops(t, places.expand(2, 4), c)
+        torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-13)
+        torch.testing.assert_close(rotation.back().turn(got), t, rtol=1e-13, atol=1e-13)
+        slopes = [torch.autograd.grad((weights * out).sum(), t)[0] for out in (got, want)]
+        torch.testing.assert_close(*slopes, rtol=1e-13, atol=1e-13)
+
+
+def test_turns_are_worked_out_in_float32_at_least() -> None:
+    """In bfloat16 the places 256 and 257 are one."""
+    rough = Rotation.at(torch.arange(256, 260), 4, torch.bfloat16)
+    assert rough.cos.dtype == torch.float32
+    t = torch.ones(1, 4, 4, dtype=torch.bfloat16)
+    assert rough.turn(t).dtype == torch.bfloat16
+    assert not torch.equal(rough.turn(t)[:, 0], rough.turn(t)[:, 1])
+
+
+@pytest.mark.parametrize("part", [part for part, (_, options) in PARTS.items() if options.get("positions") == "rotary"])
+def test_only_distances_matter(part: str) -> None:
+    """A text that begins at place 50 is treated as one that begins at place 0; one that is stretched is not."""
+    model = make_choice(part)
+    state, T = model.embed(tokens(2, 9)), 9
+
+    def last(places: Tensor) -> Tensor:
+        view = View.make(True, 0, T, torch.device("cpu"), torch.float64)
+        return model.advance(state, view._replace(rotation=model.positions.rotation(places, torch.float64))).x
+
+    start = last(torch.arange(T))
+    torch.testing.assert_close(last(50 + torch.arange(T)), start, rtol=1e-10, atol=1e-10)
+    assert (last(2 * torch.arange(T)) - start).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["softmax-exp-euler", "linear-exp-euler"])
+def test_averaged_heads_average_the_turned_scores(name: str) -> None:
+    """One kernel of width d is still the mean of the heads' scores, each turned in its own columns."""
+    cfg = sf.variant(name, **(SIZE | {"n_head": 4, "positions": "rotary", "qk_norm": True}))
+    one = perturb_((SoftmaxOracle if cfg.attention == "softmax" else LinearOracle)(cfg), seed=4).double()
+    x = torch.randn(2, 7, 16, dtype=torch.float64)
+    rotation = positions(cfg).rotation(torch.arange(7), torch.float64)
+    projected: Any = one.query_keys((one.qkv if cfg.attention == "softmax" else one.qk)(x), rotation)
+    q, k = (projected[..., 16 * i : 16 * (i + 1)] for i in range(2))
+    whole = one.scale * q @ k.mT
+    heads = [a @ b.mT / math.sqrt(4) for a, b in zip(q.split(4, -1), k.split(4, -1), strict=True)]
+    torch.testing.assert_close(whole, torch.stack(heads).mean(0), rtol=1e-12, atol=1e-12)
+
+
+def test_layers_by_themselves_have_no_table_of_places() -> None:
+    assert positions(StackConfig())(torch.arange(3)) is None
+    with pytest.raises(InputError, match="a table of block_size places"):
+        positions(StackConfig(positions="learned"))
+
+
+# --- norms, MLPs, heads, starts
+
+
+def test_rms_norm_is_its_formula() -> None:
+    norm, x = RMSNorm(6, gain=0.3).double(), torch.randn(2, 3, 6, dtype=torch.float64, requires_grad=True)
+    want = 0.3 * x / torch.sqrt((x * x).sum(-1, keepdim=True) / 6 + 1e-5)
+    torch.testing.assert_close(norm(x), want.to(torch.float64), rtol=1e-6, atol=1e-7)  # 0.3 is a float32
+    slopes = [torch.autograd.grad(out.sin().sum(), x)[0] for out in (norm(x), norm.weight * want / 0.3)]
+    torch.testing.assert_close(*slopes, rtol=1e-12, atol=1e-12)
+    assert torch.equal(norm(torch.zeros(1, 6, dtype=torch.float64)), torch.zeros(1, 6, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("d", "most"), [(64, 0.02), (96, 0.0), (768, 0.0)])
+def test_swiglu_has_as_many_parameters(d: int, most: float) -> None:
+    counts = {}
+    for kind in ("gelu", "relu2", "swiglu"):
+        part = mlp(StackConfig(d_model=d, mlp=kind))
+        assert part is not None
+        counts[kind] = sum(p.numel() for p in part.parameters())
+    assert counts["relu2"] == counts["gelu"]
+    assert abs(counts["swiglu"] / counts["gelu"] - 1) <= most
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part.startswith("grouped")])
+def test_grouped_heads_are_heads_with_equal_keys(part: str) -> None:
+    """The same model with a key and value matrix for every head, those of a group alike; and its cache is larger."""
+    grouped = make_choice(part)
+    name, options = PARTS[part]
+    apart = make(name, **(options | {"n_kv_head": 0}))
+    apart.load_state_dict(grouped.state_dict() | {key: _repeated(grouped, key) for key in _key_matrices(grouped)})
+    for cached in (False, True):
+        pair = [m(tokens(2, 9), cache=m.new_cache(2) if cached else None) for m in (grouped, apart)]
+        torch.testing.assert_close(pair[0].logits, pair[1].logits, rtol=1e-11, atol=1e-11)
+    small, large = (out.cache.nbytes for out in pair)
+    assert small < large if grouped.cfg.attention == "softmax" else small == large  # a state has the heads of queries
+
+
+def _key_matrices(model: LanguageModel) -> list[str]:
+    return [key for key in model.state_dict() if key.endswith((".qkv.weight", ".qk.weight"))]
+
+
+def _repeated(model: LanguageModel, key: str) -> Tensor:
+    """A projection's matrix with the rows of grouped keys, and values, once for every query head of the group."""
+    cfg, weight = model.cfg, model.state_dict()[key]
+    q, *rest = weight.split(cfg.d_query)[: cfg.n_head], *weight.split(cfg.d_query)[cfg.n_head :]
+    return torch.cat([*q, *(block for block in rest for _ in range(cfg.n_head // cfg.n_key_head))])
+
+
+@pytest.mark.parametrize("attention", ["softmax", "linear"])
+@pytest.mark.parametrize("kind", ["baseline", "yuriiformer", "exp-euler"])
+def test_a_zero_started_model_does_nothing_yet(kind: str, attention: str) -> None:
+    """At every depth the tokens are what they were, momenta zero, and the gradient stays of the loss's size."""
+    model = sf.build_model(sf.variant(f"{attention}-{kind}", "modern", **(SIZE | {"n_layer": 12})), seed=1)
+    out = model(tokens(), targets=tokens(seed=9))
+    torch.testing.assert_close(out.hidden, model.norm(model.tokens(tokens())), rtol=0, atol=0)
+    out.loss.backward()
+    assert max(p.grad.abs().max().item() for p in model.parameters() if p.grad is not None) < 10
+    moving = [p for p in model.parameter_groups()["matrix"] if p.grad is not None and p.grad.abs().max() > 0]
+    assert len(moving) >= 2 * 12  # what writes learns at once, the rest from the second step on
+
+
+def test_the_preset_modern_is_one_list_of_parts() -> None:
+    configs = {kind: sf.variant(f"softmax-{kind}", "modern") for kind in ("baseline", "yuriiformer", "exp-euler")}
+    parts = ("norm", "mlp", "positions", "qk_norm", "zero_start", "tie_head", "n_key_head")
+    assert {tuple(getattr(cfg, part) for part in parts) for cfg in configs.values()} == {
+        ("rmsnorm", "relu2", "rotary", True, True, False, 4)
+    }
+    assert configs["exp-euler"].heads == "projected"
+    counts = {kind: parameter_counts(sf.build_model(cfg)) for kind, cfg in configs.items()}
+    assert counts["baseline"] | {"scalars": 0, "norms": 0} == counts["yuriiformer"] | {"scalars": 0, "norms": 0}
+    text = sf.build_model(configs["exp-euler"]).describe()
+    for word in ("rmsnorm", "relu2 MLP", "rotary positions", "norms on queries and keys", "untied head", "projected"):
+        assert word in text
+
+
+def test_an_untied_head_is_no_matrix_for_muon() -> None:
+    model = make_choice("untied-head")
+    assert any(p is model.head.weight for p in model.parameter_groups()["embedding"])  # type: ignore[union-attr]
+
+
+# --- whole models of transformers
+
+
+def llama_weights(model: LanguageModel) -> dict[str, Tensor]:
+    """A model's weights under the names of Llama's."""
+    cfg, own = model.cfg, model.state_dict()
+    c, width = cfg.d_head, own["blocks.0.mlp.down.weight"].shape[1]
+    rows = cfg.n_head * c, cfg.n_key_head * c, cfg.n_key_head * c
+    named = {"model.embed_tokens.weight": own["tokens.weight"], "model.norm.weight": own["norm.weight"]}
+    named["lm_head.weight"] = own["head.weight"]
+    for k in range(cfg.n_layer):
+        block = {
+            key.removeprefix(f"blocks.{k}."): value for key, value in own.items() if key.startswith(f"blocks.{k}.")
+        }
+        q, key, v = block["attention.qkv.weight"].split(rows)
+        gate, up = block["mlp.up.weight"].split(width)
+        theirs = {
+            "input_layernorm": block["norm_attention.weight"],
+            "post_attention_layernorm": block["mlp.norm.weight"],
+            "self_attn.q_proj": q,
+            "self_attn.k_proj": key,
+            "self_attn.v_proj": v,
+            "self_attn.o_proj": block["attention.out.weight"],
+            "mlp.gate_proj": gate,
+            "mlp.up_proj": up,
+            "mlp.down_proj": block["mlp.down.weight"],
+        }
+        if cfg.qk_norm:
+            theirs["self_attn.q_norm"] = block["attention.query_keys.norm_q.weight"]
+            theirs["self_attn.k_norm"] = block["attention.query_keys.norm_k.weight"]
+        named |= {f"model.layers.{k}.{name}.weight": value for name, value in theirs.items()}
+    return named
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Qwen3"])
+@torch.no_grad()
+def test_gpt_of_newer_parts_is_llama_and_qwen(kind: str) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs the hf extra: pip install 'sympformer[hf]'")
+    name, options = PARTS["llama"]
+    model = make(name, dtype=torch.float32, **options, qk_norm=kind == "Qwen3")
+    for gain in model.parameter_groups()["gain"]:
+        gain.copy_(torch.linspace(0.5, 1.5, len(gain)))
+    cfg = model.cfg
+    theirs = getattr(transformers, f"{kind}ForCausalLM")(
+        getattr(transformers, f"{kind}Config")(
+            vocab_size=cfg.vocab_size, hidden_size=cfg.d_model, num_hidden_layers=cfg.n_layer, head_dim=cfg.d_head,
+            num_attention_heads=cfg.n_head, num_key_value_heads=cfg.n_kv_head, max_position_embeddings=cfg.block_size,
+            intermediate_size=model.state_dict()["blocks.0.mlp.down.weight"].shape[1], rms_norm_eps=1e-5,
+            tie_word_embeddings=False, bos_token_id=0, eos_token_id=0, pad_token_id=0,
+        )
+    ).eval()  # fmt: skip
+    theirs.load_state_dict(llama_weights(model))
+    want = theirs(tokens()).logits
+    assert want.abs().max() > 0.5
+    assert (model(tokens()).logits - want).abs().max() < 1e-5
+    assert not any(isinstance(part, LearnedScalars) and list(part.parameters()) for part in model.modules())
