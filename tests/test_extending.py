@@ -35,8 +35,9 @@ ASKED: dict[str, dict[str, Any]] = {
     "attention-yurii": {"variant": "mean-yuriiformer"},
     "norm": {"variant": "softmax-exp-euler", "norm": "rms"},
     "norm-gpt": {"variant": "softmax-baseline", "norm": "rms"},
-    "mlp": {"variant": "softmax-exp-euler", "mlp": "relu2"},
-    "mlp-yurii": {"variant": "linear-yuriiformer", "mlp": "relu2"},
+    "mlp": {"variant": "softmax-exp-euler", "mlp": "silu"},
+    "mlp-yurii": {"variant": "linear-yuriiformer", "mlp": "silu"},
+    "positions": {"variant": "softmax-exp-euler", "positions": "waves"},
 }
 every_part = pytest.mark.parametrize("part", ASKED)
 
@@ -75,10 +76,10 @@ def make(cfg: sf.ModelConfig) -> LanguageModel:
     return perturb_(sf.build_model(cfg, seed=1)).double().eval()  # type: ignore[return-value]
 
 
-def test_the_page_shows_the_four() -> None:
-    assert len(SNIPPETS) == 4
+def test_the_page_shows_the_five() -> None:
+    assert len(SNIPPETS) == 5
     kinds = [re.findall(r'sf\.register\("(\w+)"', code) for code in SNIPPETS]
-    assert kinds == [["integrator"], ["attention"], ["norm"], ["mlp"]]
+    assert kinds == [["integrator"], ["attention"], ["norm"], ["mlp"], ["positions"]]
 
 
 @every_part
@@ -114,6 +115,10 @@ def test_validation_and_variants() -> None:
         config("norm", norm="rmss")
     with pytest.raises(InputError, match="belongs to softmax and linear attention, not to mean"):
         config("attention", heads="multi")
+    with pytest.raises(InputError, match="sympformer layers with mean attention do not have; choose learned or none"):
+        config("attention", positions="rotary")
+    with pytest.raises(InputError, match="qk_norm = True belongs to softmax and linear attention, not to mean"):
+        config("attention-gpt", qk_norm=True)
     assert "damping" in config("integrator").to_dict()  # a damped scheme has its options
 
 
@@ -182,6 +187,7 @@ def test_what_cannot_be_registered() -> None:
         ("mlp", "x", 3, "must be a class or a function, got int"),
         ("integrator", "x", torch.nn.LayerNorm, "must be a subclass of sympformer.flows.Integrator"),
         ("attention", "x", torch.nn.LayerNorm, "must be an AttentionKind"),
+        ("positions", "x", torch.nn.LayerNorm, "must be a subclass of sympformer.nn.Positions"),
         ("dynamics", "x", torch.nn.LayerNorm, "must be a subclass of sympformer.nn.Layer"),
     ]
     for kind, name, part, message in bad:

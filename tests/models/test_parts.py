@@ -1,7 +1,9 @@
 """Newer parts beside their slow twins, and whole models beside those of transformers."""
 
 import math
-from typing import Any
+import re
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -11,8 +13,9 @@ import sympformer as sf
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel, perturb_
 from sympformer.models.describe import parameter_counts
-from sympformer.nn import LearnedScalars, Rotation, StackConfig, View
+from sympformer.nn import MLPS, NORMS, POSITIONS, LearnedScalars, Rotation, StackConfig, View
 from sympformer.nn.attention import LinearOracle, SoftmaxOracle
+from sympformer.nn.config import Heads
 from sympformer.nn.parts import RMSNorm, mlp
 from sympformer.nn.positions import positions
 from tests.models.cases import PARTS, SIZE, make, make_choice, tokens
@@ -163,6 +166,15 @@ def test_the_preset_modern_is_one_list_of_parts() -> None:
     text = sf.build_model(configs["exp-euler"]).describe()
     for word in ("rmsnorm", "relu2 MLP", "rotary positions", "norms on queries and keys", "untied head", "projected"):
         assert word in text
+
+
+def test_the_page_of_parts_runs_and_names_every_row(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "parts.md").read_text()
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(code, "docs/parts.md", "exec"), {})
+    assert "gpt, softmax attention, rmsnorm, swiglu MLP, rotary positions" in capsys.readouterr().out
+    for row in (*NORMS, *MLPS, *POSITIONS, *get_args(Heads)):
+        assert f"`{row}`" in page
 
 
 def test_an_untied_head_is_no_matrix_for_muon() -> None:
