@@ -86,8 +86,14 @@ def test_audit_of_the_exported_folder(variant: str, make_run: RunMaker, tmp_path
 
 @pytest.mark.parametrize(
     "options",
-    [{"tie_head": False}, {"share_layers": True}, {"start_momentum": "embedded"}, {"preset": "paper"}],
-    ids=lambda options: next(iter(options)),
+    [
+        {"tie_head": False},
+        {"share_layers": True},
+        {"start_momentum": "embedded"},
+        {"preset": "paper"},
+        {"preset": "modern"},
+    ],
+    ids=lambda options: "-".join(map(str, *options.items())),
 )
 @pytest.mark.usefixtures("quick_audit")
 def test_other_choices_there_and_back(options: dict[str, object], make_run: RunMaker, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from sympformer.nn.dynamics.base import State
 from sympformer.nn.dynamics.classical import Classical
 from sympformer.nn.dynamics.hamiltonian import Hamiltonian, HamiltonianScalars
 from sympformer.nn.dynamics.nesterov import Nesterov
-from sympformer.nn.parts import MLP, Norm, Projection, RMSNorm
+from sympformer.nn.parts import MLP, Norm, Projection, RMSNorm, rms_norm
 from sympformer.nn.scalars import LearnedScalars
 
 Program = Callable[[State, View], State]
@@ -179,8 +179,8 @@ class FoldedNorm:
 
 
 def _fold_rms_norm(module: Any) -> Function:
-    parameters, shape, eps = module._parameters, module.normalized_shape, module.eps
-    return lambda x: torch.rms_norm(x, shape, parameters["weight"], eps)
+    parameters, eps = module._parameters, module.eps
+    return lambda x: rms_norm(x, parameters["weight"], eps)
 
 
 def _fold_scalars(module: Any) -> Function:

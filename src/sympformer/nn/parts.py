@@ -66,6 +66,15 @@ class RMSNorm(nn.RMSNorm):
     def reset_parameters(self) -> None:
         nn.init.constant_(self.weight, self.gain)
 
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weight, self.eps)
+
+
+def rms_norm(x: Tensor, gain: Tensor, eps: float | None) -> Tensor:
+    """RMSNorm in the wider dtype of both, as autocast has it for LayerNorm."""
+    dtype = x.dtype if x.dtype == gain.dtype else torch.promote_types(x.dtype, gain.dtype)
+    return torch.rms_norm(x.to(dtype), gain.shape, gain.to(dtype), eps)
+
 
 def norm(cfg: StackConfig, gain: float = 1.0) -> nn.Module:
     """The norm of a config, its gain started at `gain`."""
