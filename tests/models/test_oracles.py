@@ -144,7 +144,8 @@ def test_linear_baseline_is_masked_linear_attention() -> None:
     model = make("linear-baseline", n_layer=1, mlp="none")
     idx = tokens()
     b: Any = model.blocks[0]
-    x = model.tokens.weight[idx] + model.positions.weight[: idx.shape[1]]
+    places: Any = model.positions
+    x = model.tokens.weight[idx] + places.weight[: idx.shape[1]]
     u = F.layer_norm(x, (D,), b.norm_attention.weight)
     q, k, v = ((u @ w.mT).view(2, -1, 2, D // 2).transpose(1, 2) for w in b.attention.qkv.weight.chunk(3))
     mixed = (q @ k.mT / math.sqrt(D / 2)).tril() @ v / visible(idx.shape[1], True).n

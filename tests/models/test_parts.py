@@ -77,10 +77,10 @@ def test_only_distances_matter(part: str) -> None:
 def test_averaged_heads_average_the_turned_scores(name: str) -> None:
     """One kernel of width d is still the mean of the heads' scores, each turned in its own columns."""
     cfg = sf.variant(name, **(SIZE | {"n_head": 4, "positions": "rotary", "qk_norm": True}))
-    one = perturb_((SoftmaxOracle if cfg.attention == "softmax" else LinearOracle)(cfg), seed=4).double()
+    one: Any = perturb_((SoftmaxOracle if cfg.attention == "softmax" else LinearOracle)(cfg), seed=4).double()
     x = torch.randn(2, 7, 16, dtype=torch.float64)
     rotation = positions(cfg).rotation(torch.arange(7), torch.float64)
-    projected: Any = one.query_keys((one.qkv if cfg.attention == "softmax" else one.qk)(x), rotation)
+    projected = one.query_keys((one.qkv if cfg.attention == "softmax" else one.qk)(x), rotation)
     q, k = (projected[..., 16 * i : 16 * (i + 1)] for i in range(2))
     whole = one.scale * q @ k.mT
     heads = [a @ b.mT / math.sqrt(4) for a, b in zip(q.split(4, -1), k.split(4, -1), strict=True)]
@@ -137,8 +137,9 @@ def _key_matrices(model: LanguageModel) -> list[str]:
 def _repeated(model: LanguageModel, key: str) -> Tensor:
     """A projection's matrix with the rows of grouped keys, and values, once for every query head of the group."""
     cfg, weight = model.cfg, model.state_dict()[key]
-    q, *rest = weight.split(cfg.d_query)[: cfg.n_head], *weight.split(cfg.d_query)[cfg.n_head :]
-    return torch.cat([*q, *(block for block in rest for _ in range(cfg.n_head // cfg.n_key_head))])
+    heads = weight.split(cfg.d_query)
+    grouped = [head for head in heads[cfg.n_head :] for _ in range(cfg.n_head // cfg.n_key_head)]
+    return torch.cat([*heads[: cfg.n_head], *grouped])
 
 
 @pytest.mark.parametrize("attention", ["softmax", "linear"])
