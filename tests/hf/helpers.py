@@ -20,6 +20,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "linear": ("linear-etd-ab2", {}),
     "gpt": ("softmax-baseline", {}),
     "gpt-linear": ("linear-baseline", {}),
+    "turned-keys": ("softmax-exp-euler", {"preset": "modern", "n_kv_head": 1}),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 every_choice = pytest.mark.parametrize("choice", CHOICES)
