@@ -263,8 +263,10 @@ def classical(model: Any, x: Tensor, y: Tensor) -> Tensor:
     cfg = model.cfg
     for block in model.blocks:
         h = block.scalars.report().get("h_x", 1.0)
-        x = x + h * attention(block, cfg, norm(cfg, block.norm_attention.weight, x))
-        x = x + mlp(cfg, block, x)
+        update = attention(block, cfg, norm(cfg, block.norm_attention.weight, x))
+        x = x + h * (norm(cfg, block.bound_attention.weight, update) if cfg.update_norm else update)
+        update = mlp(cfg, block, x)
+        x = x + (norm(cfg, block.bound_mlp.weight, update) if cfg.update_norm else update)
     return x
 
 

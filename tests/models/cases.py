@@ -39,6 +39,8 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"n_head": 4, "n_kv_head": 2, "heads": "projected", "form": "paper", "qk_norm": True, "positions": "rotary"},
     ),
     "zero-start": ("softmax-exp-euler", {"zero_start": True, "momentum_bound": "cap"}),
+    "update-norm": ("softmax-baseline", {"update_norm": True, "norm": "rmsnorm"}),
+    "update-norm-linear": ("linear-baseline", {"update_norm": True, "learn_steps": True}),
     "llama": (
         "softmax-baseline",
         {"n_head": 4, "n_kv_head": 2, "norm": "rmsnorm", "mlp": "swiglu", "positions": "rotary", "tie_head": False},

@@ -154,7 +154,7 @@ def test_an_option_without_effect_is_refused() -> None:
     cases: list[tuple[str, dict[str, Any], str]] = [
         ("softmax-baseline", {"form": "paper"}, "form = 'paper' belongs to sympformer layers, not to gpt"),
         ("softmax-baseline", {"heads": "multi"}, "belongs to sympformer layers"),
-        ("softmax-baseline", {"momentum_gain": 1.0}, "belongs to yuriiformer and sympformer layers"),
+        ("softmax-baseline", {"momentum_bound": "cap"}, "belongs to yuriiformer and sympformer layers"),
         ("softmax-baseline", {"start_momentum": "embedded"}, "belongs to yuriiformer and sympformer"),
         ("softmax-yuriiformer", {"h_x": 0.5}, "belongs to gpt and sympformer layers, not to yuriiformer"),
         ("linear-exp-euler", {"mobility": "spd"}, "belongs to softmax attention, not to linear"),
@@ -170,6 +170,8 @@ def test_an_option_without_effect_is_refused() -> None:
         ),
         ("softmax-baseline", {"d_key": 8}, "belongs to sympformer layers"),
         ("softmax-baseline", {"mlp": "none", "mlp_ratio": 2}, "mlp_ratio = 2 has no effect"),
+        ("softmax-exp-euler", {"update_norm": True}, "update_norm = True belongs to gpt layers, not to sympformer"),
+        ("softmax-baseline", {"momentum_gain": 0.5}, "momentum_gain = 0.5 has no effect with update_norm = False"),
         ("softmax-exp-euler", {"n_kv_head": 2}, "n_kv_head = 2 has no effect with heads = 'averaged'"),
         ("softmax-exp-euler", {"mlp": "none", "zero_start": True}, "zero_start = True has no effect with mlp = 'none'"),
     ]

@@ -74,7 +74,7 @@ MODERN = {
 STARTS: dict[tuple[str, str], dict[str, Any]] = {
     # a classical block has no step size to learn
     ("paper", "gpt"): {"h_x": 1.0, "learn_steps": False},
-    ("tuned", "gpt"): {"h_x": 1.0, "learn_steps": False},
+    ("tuned", "gpt"): {"h_x": 1.0, "learn_steps": False, "momentum_gain": 0.03},
     # as published, its velocity starts from token and position tables
     ("paper", "yuriiformer"): {"mu": 0.9, "beta": 0.9, "momentum_gain": 1.0, "start_momentum": "embedded"},
     ("tuned", "yuriiformer"): {"mu": 0.1, "beta": 0.3, "momentum_gain": 0.03},

@@ -41,6 +41,7 @@ SWITCHES: dict[str, Iterable[Any]] = {
     "mlp": MLPS,
     "mlp_velocity": get_args(MlpVelocity),
     "heads": get_args(Heads),
+    "update_norm": (False, True),
 }
 ALWAYS = frozenset(
     {
@@ -137,7 +138,9 @@ class StackConfig:
     momentum_bound: MomentumBound = "norm"
     """What keeps the momentum finite: the norm, a cap on the root mean square of each row, or none."""
     momentum_gain: float = 1.0
-    """Start of the momentum norms' gains."""
+    """Start of the gains of the norms on momenta, and on updates (update_norm)."""
+    update_norm: bool = False
+    """gpt: a norm on what attention and MLP add to the stream, x + N(f(N(x))), as others have one on the momentum."""
     momentum_cap: float = 1.0
     """Largest root mean square of a row under bound "cap"."""
 

@@ -23,7 +23,7 @@ from sympformer.nn.attention.linear import LinearAttention, LinearOracle
 from sympformer.nn.attention.queries import QueryKeys
 from sympformer.nn.attention.softmax import SoftmaxAttention, SoftmaxField, SoftmaxOracle
 from sympformer.nn.dynamics.base import State
-from sympformer.nn.dynamics.classical import Classical
+from sympformer.nn.dynamics.classical import Classical, bounded
 from sympformer.nn.dynamics.hamiltonian import Hamiltonian, HamiltonianScalars
 from sympformer.nn.dynamics.nesterov import Nesterov
 from sympformer.nn.parts import MLP, Norm, Projection, RMSNorm, rms_norm
@@ -57,9 +57,9 @@ def classical(layer: Any, state: State, view: View) -> State:
     """`Classical`; a unit step multiplies nothing."""
     h, x = layer.scalars().h_x, state.x
     update = layer.attention(layer.norm_attention(x), view)
-    x = ops.plus(x, h, update)
+    x = ops.plus(x, h, bounded(layer.bound_attention, update))
     if layer.mlp is not None:
-        x = x + layer.mlp(x)
+        x = x + bounded(layer.bound_mlp, layer.mlp(x))
     return state._replace(x=x)
 
 

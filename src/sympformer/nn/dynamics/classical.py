@@ -1,6 +1,9 @@
 """The classical transformer block: one Euler step of a first-order flow, then the MLP's."""
 
+from collections.abc import Callable
 from typing import NamedTuple
+
+from torch import Tensor
 
 from sympformer.flows.damping import Scalar
 from sympformer.nn.attention.base import View
@@ -20,7 +23,7 @@ class ClassicalScalars(NamedTuple):
 class Classical(Layer):
     """x = x + h Attn(LN(x))        x = x + MLP(LN(x))
 
-    h = 1 in GPT-2; the paper's linear baseline learns it.
+    h = 1 in GPT-2; the paper's linear baseline learns it. update_norm: a norm on Attn and on MLP before they are added.
     """
 
     has_momentum = False
@@ -30,17 +33,25 @@ class Classical(Layer):
         super().__init__()
         self.norm_attention, self.attention = norm(cfg), ATTENTIONS[cfg.attention].classical(cfg)
         self.mlp = mlp(cfg)
+        self.bound_attention = norm(cfg, cfg.momentum_gain) if cfg.update_norm else None
+        self.bound_mlp = norm(cfg, cfg.momentum_gain) if cfg.update_norm and self.mlp is not None else None
         unit_step = cfg.h_x == 1.0 and not cfg.learn_steps
         step = {} if unit_step else {"h_x": ScalarSpec(cfg.h_x, "positive", cfg.learn_steps)}
         self.scalars = LearnedScalars(ClassicalScalars, step)
 
     @staticmethod
     def options(cfg: StackConfig) -> frozenset[str]:
-        return frozenset({"h_x", "learn_steps", "zero_start"}) | ATTENTIONS[cfg.attention].shared
+        used = {"h_x", "learn_steps", "zero_start", "update_norm"} | ({"momentum_gain"} if cfg.update_norm else set())
+        return frozenset(used) | ATTENTIONS[cfg.attention].shared
 
     def forward(self, state: State, view: View) -> State:
         h = self.scalars().h_x
-        x = state.x + h * self.attention(self.norm_attention(state.x), view)
+        x = state.x + h * bounded(self.bound_attention, self.attention(self.norm_attention(state.x), view))
         if self.mlp is not None:
-            x = x + self.mlp(x)  # the norm is the MLP's own
+            x = x + bounded(self.bound_mlp, self.mlp(x))  # the norm inside is the MLP's own
         return state._replace(x=x)
+
+
+def bounded(bound: Callable[[Tensor], Tensor] | None, update: Tensor) -> Tensor:
+    """The update under its norm, if it has one."""
+    return update if bound is None else bound(update)
