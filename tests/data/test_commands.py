@@ -53,6 +53,8 @@ def test_help_explains_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
         "test",
         "column",
         "separator",
+        "encoding",
+        "on_bad_file",
         "limit",
         "overwrite",
     ):
@@ -64,7 +66,9 @@ def test_files_left_out_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     for name in ("train", "validation", "readme"):
         (tmp_path / f"{name}.txt").write_text("Some text.")
     prepare(str(tmp_path), "byte", str(tmp_path / "out"))
-    assert "left out   readme.txt" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "left out 1 file (no split in the name): readme.txt" in shown.out
+    assert "left out 1 file (no split in the name): readme.txt" in shown.err  # a warning, also where nobody asks
 
 
 words = st.text(st.characters(exclude_categories=["Nd", "Cs"], exclude_characters="/\\~."), min_size=1, max_size=12)

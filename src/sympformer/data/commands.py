@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sympformer.data.corpora import OnBadFile
 from sympformer.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ def prepare(
     test: float = 0.0,
     column: str = "text",
     separator: str = "auto",
+    encoding: str = "utf-8",
+    on_bad_file: OnBadFile = "stop",
     limit: int | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -28,8 +31,8 @@ def prepare(
 
     Args:
         corpus: storybook or storybook:N (stories made by this package), tinystories, openwebtext or hub:OWNER/NAME
-            (from the Hugging Face hub), or the path of a .txt, .jsonl, .csv or .parquet file, plain or .gz, or a folder
-            of them.
+            (from the Hugging Face hub), or the path of a .txt, .md, .html, .jsonl, .csv or .parquet file, plain or .gz,
+            or a folder of them.
         tokenizer: bpe:N (trained on the corpus), gpt2 or gpt2:PATH/merges.txt, byte, or a folder with a saved one.
         out: folder to write; by default data/<corpus>-<tokenizer>.
         seed: draws the held-out documents, and the stories of the storybook.
@@ -38,6 +41,8 @@ def prepare(
         column: field or column that holds the text in .jsonl, .csv, .parquet and hub datasets.
         separator: what stands between the documents of a .txt file: file (one document a file), blank (blank lines),
             or a text like <|endoftext|>; auto finds out.
+        encoding: how the files are written: utf-8, cp1252, latin-1, utf-16 or any other that Python knows.
+        on_bad_file: stop at a file of a folder that cannot be read, or skip it and say so.
         limit: take only the first so many documents of each split.
         overwrite: replace data in the folder that was prepared in another way.
     """
@@ -53,6 +58,8 @@ def prepare(
         test=test,
         column=column,
         separator=separator,
+        encoding=encoding,
+        on_bad_file=on_bad_file,
         limit=limit,
         overwrite=overwrite,
     )
@@ -91,8 +98,8 @@ def info(data: str = "data/storybook-bpe-2048", check: bool = False, preview: in
         f"(padded {tokenizer['padded_vocab_size']:,}), sha256 {tokenizer['sha256'][:12]}",
         markup=False,
     )
-    if left_out := sheet.corpus["left_out"]:
-        console.print(f"left out   {', '.join(left_out)} (no split in the name)", markup=False)
+    for note in sheet.notes:
+        console.print(f"note       {note}", markup=False)
     console.print(_table(sheet.splits))
     if check:
         console.print("checksums are right")

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sympformer.atomic import is_new, one_at_a_time, staged_folder
-from sympformer.data.corpora import Corpus, Reading, Shares, open_corpus
+from sympformer.data.corpora import Corpus, OnBadFile, Reading, Shares, open_corpus
 from sympformer.data.prepared import DTYPES, SHEET, Prepared, Sheet, Split, load_prepared, read_sheet
 from sympformer.data.tokenizers import Tokenizer, check_name, load_tokenizer, make_tokenizer
 from sympformer.errors import InputError
@@ -29,6 +30,8 @@ def prepare(
     test: float = 0.0,
     column: str = "text",
     separator: str = "auto",
+    encoding: str = "utf-8",
+    on_bad_file: OnBadFile = "stop",
     limit: int | None = None,
     overwrite: bool = False,
     progress: bool | None = None,
@@ -38,13 +41,12 @@ def prepare(
     corpus, tokenizer: by name or path, see `sympformer.data.corpora` and `sympformer.data.tokenizers`.
     out: folder to write, by default `data/<corpus>-<tokenizer>`. overwrite: replace other prepared data there.
     seed, validation, test: which documents are held out where the corpus has no split of its own.
-    column, separator: where the text is, see `Reading`. limit: only the first so many documents of each split.
+    column, separator, encoding, on_bad_file: how to read it, see `Reading`. limit: only the first so many documents of each split.
     progress: show a progress line; None where stderr is a terminal.
     """
     folder = default_folder(corpus, tokenizer) if out is None else Path(out)
-    opened = open_corpus(
-        corpus, shares=Shares(validation, test), seed=seed, limit=limit, reading=Reading(column, separator)
-    )
+    reading = Reading(column, separator, encoding, on_bad_file)
+    opened = open_corpus(corpus, shares=Shares(validation, test), seed=seed, limit=limit, reading=reading)
     requested = _requested(tokenizer)
     request = (opened.describe(), requested, seed)
     if _is_there(folder, request, overwrite):
@@ -52,13 +54,15 @@ def prepare(
     with one_at_a_time(folder):
         if _is_there(folder, request, overwrite):  # another process has made it meanwhile
             return Prepared(folder, load_prepared(folder).sheet, reused=True)
+        for note in opened.source.notes:
+            print(f"{opened.source.name}: {note}", file=sys.stderr)
         with staged_folder(folder, replace=overwrite, last=SHEET) as work:
             made = make_tokenizer(tokenizer, lambda: _training_texts(opened, progress))
             with Meter(f"encoding {opened.source.name}", progress) as meter:
                 splits, cut = _write(opened, made, work, meter)
             _check_shares(opened, splits)
             made.save(work)
-            sheet = Sheet(opened.describe(), made.describe(), requested, _dtype(made), splits, seed, cut)
+            sheet = Sheet(opened.describe(), made.describe(), requested, _dtype(made), splits, seed, cut, list(opened.source.notes))
             (work / SHEET).write_text(sheet.to_json(), encoding="utf-8")
     return load_prepared(folder)
 

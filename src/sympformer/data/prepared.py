@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ class Sheet:
     splits: dict[str, Split]
     seed: int
     cut: int = 0  # documents that were split by position, too long to go to one split
+    notes: list[str] = field(default_factory=list)  # what was left out of the corpus, and what was decided about it
 
     def to_json(self) -> str:
         return sealed({"format": FORMAT, **asdict(self)}, indent=2)

@@ -16,6 +16,7 @@ from sympformer.models import ModelConfig, variant
 from sympformer.training.config import DEFAULT_VARIANT, DataConfig
 
 OVERHEAD = 30_000  # bytes of a layer besides its weights
+LATER = ("encoding", "on_bad_file")  # options of the data that earlier versions did not have
 
 
 def choose_model(options: dict[str, Any], tokenizer: Tokenizer | None = None) -> ModelConfig:
@@ -103,7 +104,11 @@ def _check_owner(folder: Path) -> None:
 def cache_folder(config: DataConfig, seed: int = 0) -> Path:
     """Where the tokens of a config are kept: $SYMPFORMER_CACHE, or sympformer in the user's cache folder."""
     corpus = os.path.abspath(config.corpus) if os.path.exists(config.corpus) else config.corpus
-    request = json.dumps(asdict(config) | {"corpus": corpus, "seed": seed}, sort_keys=True)
+    options = asdict(config) | {"corpus": corpus, "seed": seed}
+    for name in LATER:  # as it was before these were options: what is kept already is found
+        if options[name] == getattr(DataConfig, name):
+            del options[name]
+    request = json.dumps(options, sort_keys=True)
     name = f"{default_folder(config.corpus, config.tokenizer).name}-{hashlib.sha256(request.encode()).hexdigest()[:8]}"
     return cache_root() / "data" / name
 
@@ -118,6 +123,8 @@ def _prepare(config: DataConfig, folder: Path, seed: int, overwrite: bool = Fals
         test=config.test,
         column=config.column,
         separator=config.separator,
+        encoding=config.encoding,
+        on_bad_file=config.on_bad_file,
         limit=config.limit,
         overwrite=overwrite,
     )

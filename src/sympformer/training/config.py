@@ -42,6 +42,10 @@ class DataConfig:
     """Field or column that holds the text."""
     separator: str = "auto"
     """What stands between the documents of a .txt file."""
+    encoding: str = "utf-8"
+    """How the files are written, such as cp1252 or utf-16."""
+    on_bad_file: Literal["stop", "skip"] = "stop"
+    """At a file of a folder that cannot be read: stop, or skip it and say so."""
     limit: int | None = None
     """Take only the first so many documents of each split."""
 

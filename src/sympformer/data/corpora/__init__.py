@@ -4,7 +4,7 @@
 |---|---|
 | `storybook`, `storybook:N` | the first N (default 20,000) stories of the package's own generator |
 | `tinystories`, `openwebtext`, `hub:OWNER/NAME[:CONFIG]` | a dataset of the Hugging Face hub, streamed |
-| a path | .txt, .jsonl, .csv, .parquet (each plain or .gz), or a folder of them |
+| a path | .txt, .md, .html, .jsonl, .csv, .parquet (each plain or .gz), or a folder of them |
 
 A name wins over a path; write `./tinystories` for a folder of that name.
 """
@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sympformer.data.corpora.files import open_files
-from sympformer.data.corpora.formats import Reading
+from sympformer.data.corpora.formats import OnBadFile, Reading
 from sympformer.data.corpora.hub import HUB, open_hub
 from sympformer.data.corpora.source import SPLITS, Item, Shares, Source, assign
 from sympformer.errors import InputError, unknown_name
 
-__all__ = ["SPLITS", "Corpus", "Document", "Reading", "Shares", "open_corpus"]
+__all__ = ["SPLITS", "Corpus", "Document", "OnBadFile", "Reading", "Shares", "open_corpus"]
 
 STORIES = 20_000
 
@@ -93,8 +93,7 @@ class Corpus:
             "left_out": list(self.source.ignored),
             "split": self.rule,
             "limit": self.limit,
-            "column": self.reading.column,
-            "separator": self.reading.separator,
+            **self.reading.describe(),
         }
 
 

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from sympformer.data.corpora.formats import SUFFIXES, Reading, documents, format_of
+from sympformer.data.corpora.formats import SUFFIXES, Reading, documents, format_of, separator_note
 from sympformer.data.corpora.source import Item, Source
+from sympformer.data.corpora.text_stream import is_binary
 from sympformer.errors import InputError
 
 # train.csv, validation.jsonl.gz, valid-00000-of-00002.parquet, stories-train.txt, or a folder of such a name
 NAMED = re.compile(r"^(?:.*[-_.])?(train|training|validation|valid|val|dev|test)(?:[-_.]?\d+(?:-of-\d+)?)?$")
+NAMES = 5  # files left out that are named
 MEANS = {"training": "train", "valid": "validation", "val": "validation", "dev": "validation"}
 
 
@@ -19,38 +21,106 @@ def open_files(path: Path, name: str, reading: Reading) -> Source:
     """The source at a path. Raises where there is nothing to read."""
     if not os.path.exists(path):  # unlike Path.exists, no error for a name that cannot be one
         raise InputError(f"corpus {name!r} is neither a known name nor a file or folder that exists")
+    left_out = LeftOut(path)
     if path.is_dir():
-        found = _list(path)
-        if not found:
-            raise InputError(f"folder {path} holds no {_list_formats()} file")
+        found = _list(path, reading, left_out)
     elif not path.is_file():
         raise InputError(f"{path} is not a regular file: give one that can be read from beginning to end, twice")
     elif format_of(path) is None:
         raise InputError(f"cannot tell the format of {path}: expected {_list_formats()}, plain or with .gz")
+    elif _is_binary(path, reading):
+        raise InputError(f"{path} has zero bytes: it is not text, or text that needs --encoding utf-16")
     else:
         found = [path]
     parts, ignored = _splits(path, found)
+    left_out.add("no split in the name", *ignored)
+    whole = _taken_whole(parts, reading)
     return Source(
         name=name,
         kind="files",
-        identity={split: [_identity(path, file) for file in files] for split, files in parts.items()},
+        identity={split: [_identity(path, file) for file in files] for split, files in parts.items()}
+        | ({"one_document": sorted(whole)} if whole else {}),
         splits={split: partial(_read, files, reading) for split, files in parts.items()},
         ignored=tuple(str(file.relative_to(path)) for file in ignored),
+        notes=(*left_out.sentences(), *whole.values()),
     )
+
+
+class LeftOut:
+    """The files of a folder that are not read, by the reason why."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._files: dict[str, list[Path]] = {}
+        self._examples: dict[str, str] = {}
+
+    def add(self, reason: str, *files: Path, example: str | None = None) -> None:
+        """Note files that have a reason in common. example: more about one of them; that of the first is told."""
+        self._files.setdefault(reason, []).extend(files)
+        if example is not None:
+            self._examples.setdefault(reason, f"; {example}")
+
+    def sentences(self) -> list[str]:
+        """One for every reason: how many, and the first few by name."""
+        said = []
+        for reason, files in self._files.items():
+            names = [str(file.relative_to(self._root)) for file in files[:NAMES]]
+            more = [f"{len(files) - NAMES:,} more"] if len(files) > NAMES else []
+            if files:
+                plural = "s" if len(files) > 1 else ""
+                said.append(f"left out {len(files):,} file{plural} ({reason}): {', '.join(names + more)}{self._examples.get(reason, '')}")
+        return said
+
+
+def _taken_whole(parts: dict[str, list[Path]], reading: Reading) -> dict[str, str]:
+    """The files that could be several documents and are taken as one, each with the sentence that says so."""
+    notes = {files[0].name: separator_note(files[0], reading) for files in parts.values() if len(files) == 1}
+    return {name: note for name, note in notes.items() if note is not None}
 
 
 def _list_formats() -> str:
     return f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 
 
-def _list(folder: Path) -> list[Path]:
-    """The readable files below a folder in a fixed order; hidden ones are left out."""
+def _list(folder: Path, reading: Reading, left_out: LeftOut) -> list[Path]:
+    """The readable files below a folder in a fixed order; hidden ones are left out without a word."""
     found = []
     for path in sorted(folder.rglob("*")):
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if not hidden and format_of(path) and path.is_file():
+        if any(part.startswith(".") for part in path.relative_to(folder).parts) or not path.is_file():
+            continue
+        if format_of(path) is None:
+            left_out.add("unknown ending", path)
+        elif _is_binary(path, reading):
+            left_out.add("binary, or text that needs --encoding utf-16", path)
+        elif (trouble := _trouble(path, reading)) is not None:
+            left_out.add("cannot be read", path, example=trouble)
+        else:
             found.append(path)
+            if path.stat().st_size == 0:
+                left_out.add("empty", path)
+    if not found:
+        why = "; ".join(left_out.sentences())
+        raise InputError(f"folder {folder} holds no {_list_formats()} file" + (f" that can be read: {why}" if why else ""))
     return found
+
+
+def _is_binary(path: Path, reading: Reading) -> bool:
+    try:
+        return format_of(path) != ".parquet" and is_binary(path, reading.encoding)
+    except InputError:  # whether that stops everything is decided where it is read
+        return False
+
+
+def _trouble(path: Path, reading: Reading) -> str | None:
+    """Why a file cannot be read from beginning to end, where such files are to be skipped. They are read for that."""
+    if reading.on_bad_file == "stop":
+        return None
+    try:
+        for _ in documents(path, reading, alone=False):
+            pass
+    except InputError as error:
+        return str(error)
+    return None
 
 
 def _splits(root: Path, found: list[Path]) -> tuple[dict[str, list[Path]], list[Path]]:

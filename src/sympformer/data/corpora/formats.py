@@ -1,4 +1,4 @@
-"""Documents from one file: .txt, .jsonl, .csv, .parquet, each also with .gz behind it."""
+"""Documents from one file: a row of `READERS` for every ending, each also with .gz behind it."""
 
 import csv
 import json
@@ -9,15 +9,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfileobj
-from typing import IO, Any
+from typing import IO, Any, Literal
 
-from sympformer.data.corpora.text_stream import CHUNK, LONGEST_LINE, chunks, lines, open_bytes
+from sympformer.data.corpora.markup import HTMLText
+from sympformer.data.corpora.text_stream import CHUNK, LONGEST_LINE, UTF8, check_encoding, chunks, lines, open_bytes
 from sympformer.errors import InputError
 
 END_OF_TEXT = "<|endoftext|>"
 BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
 LONGEST = 1 << 20  # characters of a document in a .txt file; a longer one is cut at a line end
+SHORT, SEVERAL = 256, 20  # so many pieces that average so few characters (some 64 tokens) are not documents
 
+OnBadFile = Literal["stop", "skip"]
 Texts = Iterator[tuple[str, int]]  # (document, bytes of the file on disk read so far)
 
 
@@ -26,26 +29,65 @@ class Reading:
     """How to find documents inside files.
 
     column: field, column or key that holds the text in .jsonl, .csv and .parquet.
-    separator: what stands between the documents of a .txt file: "file" (nothing: the file is one document), "blank"
-        (blank lines), or any text such as "<|endoftext|>". "auto": <|endoftext|> where the file's beginning has it,
-        else blank lines where the file is the only one of its split, else "file".
+    separator: what stands between the documents of a .txt or .md file: "file" (nothing: the file is one document),
+        "blank" (blank lines), or any text such as "<|endoftext|>". "auto": see `auto_separator`.
+    encoding: of all files but .parquet. on_bad_file: "stop" at a file that cannot be read, or "skip" it.
     """
 
     column: str = "text"
     separator: str = "auto"
+    encoding: str = UTF8
+    on_bad_file: OnBadFile = "stop"
 
     def __post_init__(self) -> None:
         if not self.separator:
             raise InputError("the separator is empty: give auto, file, blank, or the text between two documents")
+        if self.on_bad_file not in ("stop", "skip"):
+            raise InputError(f"on_bad_file must be stop or skip, got {self.on_bad_file!r}")
+        check_encoding(self.encoding)
+
+    def describe(self) -> dict[str, str]:
+        """What decides the documents, as JSON; the encoding only where it is another than the usual one."""
+        other = {} if self.encoding == UTF8 else {"encoding": self.encoding}
+        return {"column": self.column, "separator": self.separator, **other}
 
 
 def documents(path: Path, reading: Reading, alone: bool) -> Texts:
     """The documents of a file. alone: it is the only file of its split."""
     suffix = format_of(path)
     assert suffix is not None
-    if suffix == ".txt":
-        return _txt(path, reading.separator, alone)
-    return READERS[suffix](path, reading.column)
+    return READERS[suffix](path, reading, alone)
+
+
+def auto_separator(beginning: str, alone: bool) -> str:
+    """What stands between documents, by the file's beginning: <|endoftext|> where it has it. Else a file is one
+    document, unless it is alone and blank lines cut it into pieces of some length: the speeches of a play are not
+    documents.
+    """
+    if END_OF_TEXT in beginning:
+        return END_OF_TEXT
+    return "blank" if alone and short_pieces(beginning) is None else "file"
+
+
+def short_pieces(beginning: str) -> int | None:
+    """Characters between blank lines on average, where that is too short for documents."""
+    pieces = [len(piece) for piece in BLANK_LINES.split(beginning.strip())]
+    average = sum(pieces) // len(pieces)
+    return average if len(pieces) >= SEVERAL and average < SHORT else None
+
+
+def separator_note(path: Path, reading: Reading) -> str | None:
+    """A sentence where "auto" takes a file that is alone as one document, though it has blank lines."""
+    if format_of(path) != ".txt" or reading.separator != "auto":
+        return None
+    beginning = next(chunks(path, reading.encoding)).text
+    average = short_pieces(beginning)
+    if average is None or END_OF_TEXT in beginning:
+        return None
+    return (
+        f"the pieces between blank lines of {path.name} have {average} characters on average, too few for documents: "
+        "the file is taken as one document (separator blank would take the pieces)"
+    )
 
 
 def format_of(path: Path) -> str | None:
@@ -61,11 +103,11 @@ def missing_column(where: str, column: str, present: list[str]) -> InputError:
     return InputError(f"{where} has no column {column!r}: it has {listed}; choose one with --column")
 
 
-def _txt(path: Path, separator: str, alone: bool) -> Texts:
-    held = ""
-    for text, position in chunks(path):
+def _txt(path: Path, reading: Reading, alone: bool) -> Texts:
+    held, separator = "", reading.separator
+    for text, position in chunks(path, reading.encoding):
         if separator == "auto":
-            separator = END_OF_TEXT if END_OF_TEXT in text else "blank" if alone else "file"
+            separator = auto_separator(text, alone)
         *whole, held = _split(held + text, separator)
         for document in whole:
             for piece in _pieces(document):
@@ -74,6 +116,21 @@ def _txt(path: Path, separator: str, alone: bool) -> Texts:
             piece, held = _cut(held)
             yield piece, position
     yield held, position
+
+
+def _markdown(path: Path, reading: Reading, alone: bool) -> Texts:
+    """As .txt, except that its blank lines are not taken for the ends of documents."""
+    return _txt(path, reading, alone=False)
+
+
+def _html(path: Path, reading: Reading, alone: bool) -> Texts:
+    parser = HTMLText()
+    for text, position in chunks(path, reading.encoding):
+        parser.feed(text)
+        if parser.size > LONGEST:
+            yield parser.taken(), position
+    parser.close()
+    yield parser.taken(), position
 
 
 def _split(text: str, separator: str) -> list[str]:
@@ -95,8 +152,9 @@ def _cut(text: str) -> tuple[str, str]:
     return text[:at], text[at:]
 
 
-def _jsonl(path: Path, column: str) -> Texts:
-    for line in lines(path):
+def _jsonl(path: Path, reading: Reading, alone: bool) -> Texts:
+    column = reading.column
+    for line in lines(path, reading.encoding):
         if not line.text.strip():
             continue
         where = f"{path}, line {line.number}"
@@ -119,13 +177,14 @@ def as_text(row: dict[str, Any], column: str, where: str) -> str:
     return value
 
 
-def _csv(path: Path, column: str) -> Texts:
+def _csv(path: Path, reading: Reading, alone: bool) -> Texts:
+    column = reading.column
     csv.field_size_limit(LONGEST_LINE)
     position, started = 0, 1
 
     def raw_lines() -> Iterator[str]:
         nonlocal position
-        for line in lines(path):
+        for line in lines(path, reading.encoding):
             position = line.position
             yield line.text
 
@@ -145,7 +204,8 @@ def _csv(path: Path, column: str) -> Texts:
         raise InputError(f"{path}, line {rows.line_num} is not CSV: {error}") from None
 
 
-def _parquet(path: Path, column: str) -> Texts:
+def _parquet(path: Path, reading: Reading, alone: bool) -> Texts:
+    column = reading.column
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -179,10 +239,14 @@ def _seekable(path: Path) -> Iterator[IO[bytes]]:
             yield unpacked
 
 
-READERS: dict[str, Callable[[Path, str], Texts]] = {
+READERS: dict[str, Callable[[Path, Reading, bool], Texts]] = {
+    ".txt": _txt,
+    ".md": _markdown,
+    ".html": _html,
+    ".htm": _html,
     ".jsonl": _jsonl,
     ".ndjson": _jsonl,
     ".csv": _csv,
     ".parquet": _parquet,
 }
-SUFFIXES = (".txt", *READERS)
+SUFFIXES = tuple(READERS)

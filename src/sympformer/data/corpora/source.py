@@ -37,6 +37,7 @@ class Source:
     identity: what has to be equal for two readings to give the same documents, as JSON.
     splits: streams by split; a source without a split of its own has only "train".
     ignored: files that belong to no split of a folder that names its splits.
+    notes: what a reader should know: what was left out, and what was decided for them. A sentence each.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Source:
     identity: dict[str, Any]
     splits: dict[str, Callable[[], Iterator[Item]]]
     ignored: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
