@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "nn": LEAVES | {"flows", "ops"},
     "models": LEAVES | {"flows", "ops", "nn"},
     "data": LEAVES,
-    "training": LEAVES | {"flows", "ops", "nn", "models", "data"},
+    "training": LEAVES | {"flows", "ops", "nn", "models", "data", "hf"},  # a run may begin with an exported model
     "loading": LEAVES | {"models", "training", "hf"},
     "audit": LEAVES | {"models", "loading"},
     "studies": LEAVES | {"flows", "ops", "nn", "models", "data", "training", "loading", "audit"},

@@ -38,8 +38,17 @@ def test_the_text_of_a_page(piece: int) -> None:
         parser.feed(PAGE[start : start + piece])
     parser.close()
     lines = [line.rstrip() for line in parser.taken().replace("\u00a0", " ").strip().splitlines()]
-    expected = "Fish & co\n\nOne fish\n\nTwo fish, red fish.\nBlue fish.\n\nOld\n\nnew\nfish\n\n  a\n    b\n\nx y\n\nend"
-    assert [line for line in lines if line] == [line for line in expected.splitlines() if line]
+    blocks = [
+        "Fish & co",
+        "One fish",
+        "Two fish, red fish.\nBlue fish.",
+        "Old",
+        "new\nfish",
+        "  a\n    b",
+        "x y",
+        "end",
+    ]
+    assert "\n".join(lines) == "\n\n".join(blocks)
 
 
 def test_pages_and_notes_are_a_document_each(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ CASES: dict[str, tuple[Damage, str]] = {
     "config-gone": (lambda f: (f / CONFIG).unlink(), r"holds no exported model \(no config\.json\)"),
     "config-cut": (truncate(CONFIG), r"config\.json is damaged: it is not JSON"),
     "config-list": (lambda f: (f / CONFIG).write_text("[]"), "must hold named values, got list"),
-    "config-foreign": (changed(CONFIG, model_type="gpt2"), "holds a model of type 'gpt2': import takes what"),
+    "config-foreign": (changed(CONFIG, model_type="gpt2"), "holds a model of type 'gpt2': only what"),
     "config-newer": (without_record(changed(CONFIG, format_version=99)), "format 99 and this sympformer reads up to 2"),
     "config-unknown": (without_record(changed(CONFIG, hidden_sise=4)), "unknown config field 'hidden_sise'"),
     "config-type": (without_record(changed(CONFIG, hidden_size="x")), r"the model in .* cannot be read \(|hidden_size"),

@@ -12,8 +12,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from sympformer.data.storybook import stories
 from sympformer.data.tokenizers import END_OF_TEXT, TABLE, Tokenizer, make_tokenizer
+from sympformer.data.tokenizers.hugging_face import GPT2, read_tokenizer
 from sympformer.errors import InputError
-from sympformer.exchange.tokenizers import GPT2, fast_tokenizer, read_tokenizer, save_fast_tokenizer
+from sympformer.exchange.tokenizers import fast_tokenizer, save_fast_tokenizer
 from tests.data.places import MERGES, needs_merges
 
 EVERY = ["byte", "bpe:300", pytest.param("gpt2", marks=needs_merges)]

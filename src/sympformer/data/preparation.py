@@ -41,7 +41,8 @@ def prepare(
     corpus, tokenizer: by name or path, see `sympformer.data.corpora` and `sympformer.data.tokenizers`.
     out: folder to write, by default `data/<corpus>-<tokenizer>`. overwrite: replace other prepared data there.
     seed, validation, test: which documents are held out where the corpus has no split of its own.
-    column, separator, encoding, on_bad_file: how to read it, see `Reading`. limit: only the first so many documents of each split.
+    column, separator, encoding, on_bad_file: how to read it, see `Reading`.
+    limit: only the first so many documents of each split.
     progress: show a progress line; None where stderr is a terminal.
     """
     folder = default_folder(corpus, tokenizer) if out is None else Path(out)
@@ -62,7 +63,8 @@ def prepare(
                 splits, cut = _write(opened, made, work, meter)
             _check_shares(opened, splits)
             made.save(work)
-            sheet = Sheet(opened.describe(), made.describe(), requested, _dtype(made), splits, seed, cut, list(opened.source.notes))
+            notes = list(opened.source.notes)
+            sheet = Sheet(opened.describe(), made.describe(), requested, _dtype(made), splits, seed, cut, notes)
             (work / SHEET).write_text(sheet.to_json(), encoding="utf-8")
     return load_prepared(folder)
 

@@ -13,11 +13,11 @@ from sympformer.safe_files import check_files, read_json, sealed, unsealed
 from sympformer.training.checkpoint import Progress
 from sympformer.training.config import TrainConfig
 from sympformer.training.metrics import read_metrics
-from sympformer.training.run import TrainedRun, read_environment
+from sympformer.training.run import EXTENDED, TrainedRun, read_environment
 
 RECORD, FORMAT = "sympformer_run.json", 1
 # of a run's environment: what the result depends on, not whose machine it was
-KEPT = ("sympformer", "source", "commit", CONTINUED, "python", "torch", "processes")
+KEPT = ("sympformer", "source", "commit", CONTINUED, EXTENDED, "init_from", "python", "torch", "processes")
 EVALUATION = (
     "step", "tokens", "epoch", "validation_loss", "perplexity", "bits_per_byte", "best_validation_loss", "seconds",
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """Continue texts token by token, with the cache, for prompts of different lengths at once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,6 +11,7 @@ from sympformer.errors import InputError
 
 if TYPE_CHECKING:
     from sympformer.models.cache import Cache
+    from sympformer.models.config import Overflow
     from sympformer.models.model import LanguageModel
 
 Prompt = Tensor | Sequence[Tensor] | Sequence[Sequence[int]]
@@ -26,6 +28,7 @@ def generate(
     seed: int | None = None,
     stop_tokens: tuple[int, ...] = (),
     use_cache: bool = True,
+    overflow: "Overflow | None" = None,
 ) -> Tensor | list[Tensor]:
     """Continue every prompt by up to `max_new_tokens`.
 
@@ -35,14 +38,12 @@ def generate(
     tokens that holds the share p. seed: the same seed gives the same text. stop_tokens: a text ends after any of these.
     use_cache: False recomputes the whole context for every token (slow; the cache is tested against it).
 
-    Longer than block_size: an InputError, or with cfg.overflow = "slide" the older half of the context is dropped and
-    the rest recomputed.
+    overflow: what happens beyond block_size, by default as cfg.overflow says: "error" is an InputError, with "slide"
+    the older half of the context is dropped and the rest recomputed.
     """
     prompts, ragged = _prompts(model, idx)
-    _check_options(model, prompts, max_new_tokens, temperature, top_k, top_p)
-    was_training = model.training
-    model.eval()
-    try:
+    _check_options(model, prompts, max_new_tokens, temperature, top_k, top_p, overflow)
+    with _evaluating(model):
         texts = _continue(
             _Context(model, use_cache),
             prompts,
@@ -50,13 +51,46 @@ def generate(
             _Sampler(temperature, top_k, top_p, seed, prompts[0].device),
             frozenset(stop_tokens),
         )
-    finally:
-        model.train(was_training)
     if ragged:
         return texts
     width = max(len(text) for text in texts)
     fill = stop_tokens[0] if stop_tokens else 0
     return torch.stack([torch.nn.functional.pad(text, (0, width - len(text)), value=fill) for text in texts])
+
+
+def stream(
+    model: "LanguageModel",
+    ids: Sequence[int],
+    max_new_tokens: int = 100,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+    stop_tokens: tuple[int, ...] = (),
+    overflow: "Overflow | None" = None,
+) -> Iterator[int]:
+    """The new tokens of one prompt, each as soon as it is drawn: those that `generate` gives, a stop token included."""
+    (prompt,), _ = _prompts(model, [ids])
+    _check_options(model, [prompt], max_new_tokens, temperature, top_k, top_p, overflow)
+    context, draw = _Context(model, use_cache=True), _Sampler(temperature, top_k, top_p, seed, prompt.device)
+    fed = prompt[None]
+    with _evaluating(model):
+        for _ in range(max_new_tokens):
+            token = int(draw(context.feed(fed)))
+            yield token
+            if token in stop_tokens:
+                return
+            fed = fed.new_tensor([[token]])
+
+
+@contextmanager
+def _evaluating(model: "LanguageModel") -> Iterator[None]:
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 class _Context:
@@ -156,6 +190,7 @@ def _check_options(
     temperature: float,
     top_k: int | None,
     top_p: float | None,
+    overflow: "Overflow | None",
 ) -> None:
     for i, prompt in enumerate(prompts):
         if len(prompt) == 0:
@@ -175,7 +210,7 @@ def _check_options(
         raise InputError(f"top_p must lie in (0, 1], got {top_p}")
     # the last token drawn is never fed back
     longest = max(len(prompt) for prompt in prompts) + max(max_new - 1, 0)
-    if longest > model.cfg.block_size and model.cfg.overflow == "error":
+    if longest > model.cfg.block_size and (overflow or model.cfg.overflow) == "error":
         raise InputError(
             f"prompt and new tokens need {longest} places, block_size is {model.cfg.block_size}:"
             " ask for fewer tokens or set overflow = 'slide'"

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.models.cache import Cache
-from sympformer.models.config import ModelConfig
+from sympformer.models.config import ModelConfig, Overflow
 from sympformer.models.generate import Prompt, generate
 from sympformer.nn import Embedding, Projection, Stack, State, View, grouped_parameters
 from sympformer.nn.fast import Program
@@ -123,9 +123,10 @@ class LanguageModel(Stack):
         seed: int | None = None,
         stop_tokens: tuple[int, ...] = (),
         use_cache: bool = True,
+        overflow: Overflow | None = None,
     ) -> Tensor | list[Tensor]:
         """Continue texts; see `sympformer.models.generate.generate`."""
-        return generate(self, idx, max_new_tokens, temperature, top_k, top_p, seed, stop_tokens, use_cache)
+        return generate(self, idx, max_new_tokens, temperature, top_k, top_p, seed, stop_tokens, use_cache, overflow)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Every parameter once, by optimizer group: matrix, embedding, gain, scalar."""

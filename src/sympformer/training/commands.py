@@ -1,5 +1,6 @@
 """The commands `sympformer train` and `sympformer sample`."""
 
+import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 from sympformer.errors import InputError
@@ -48,30 +49,34 @@ def sample(
     top_p: float | None = None,
     seed: int = 0,
     which: Which = "best",
+    chat: bool = False,
 ) -> int:
-    """Continue a text with a trained model.
+    """Continue a text with a trained model, token by token as it is written.
 
     Args:
-        run: Run folder; it holds all that is needed.
+        run: Run folder, or folder that 'sympformer export' wrote; it holds all that is needed.
         prompt: How the text begins.
         n: Number of texts.
-        max_new_tokens: Longest continuation; it ends earlier with the story, or when the model's context is full.
+        max_new_tokens: Longest continuation; it ends earlier with the text. Beyond what the model sees at once, the
+            older half of what it saw is dropped.
         temperature: 0 takes the most likely token every time; 1 draws as the model says.
         top_k: Draw among the k most likely tokens only.
         top_p: Draw among the most likely tokens that together have this probability.
         seed: The same seed gives the same texts.
-        which: The best weights by validation loss, or the last.
+        which: The best weights of a run by validation loss, or the last.
+        chat: Ask for one prompt after the other, until an empty line or the end of the input (Ctrl-D).
     """
-    import sys
-
-    from sympformer.training.run import load_run
+    from sympformer.training.sampling import Writer
+    from sympformer.training.weights import open_weights
 
     if n < 1:
         raise InputError(f"n must be at least 1, got {n}")
     if not 0 <= seed < 2**63 - n:
         raise InputError(f"seed must lie between 0 and 2^63 - 1, got {seed}")
-    trained = load_run(run, which, say=lambda text: print(text, file=sys.stderr))
-    for i in range(n):
-        text = trained.sample(prompt, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed + i)
-        print(text if i == n - 1 else f"{text}\n")
+    weights = open_weights(run, which, say=lambda text: print(text, file=sys.stderr))
+    writer = Writer(weights.model, weights.tokenizer, max_new_tokens, temperature, top_k, top_p)
+    if chat:
+        writer.answer(n, seed)
+    else:
+        writer.write(prompt, n, seed)
     return 0

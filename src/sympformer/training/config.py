@@ -18,7 +18,8 @@ OptimizerName = Literal["adamw", "muon"]
 Device = Literal["auto", "cpu", "cuda"]
 Strategy = Literal["auto", "ddp", "fsdp2"]
 
-DEFAULT_VARIANT = "softmax-exp-euler"
+DEFAULT_VARIANT, DEFAULT_TOKENS = "softmax-exp-euler", 800_000
+UNKNOWN = "unknown"  # the corpus of an imported model whose text nobody wrote down
 # Options that do not change the result: a resumed run may have others than the run it continues.
 FREE_TO_CHANGE = ("out", "keep_last", "checkpoint_every", "tensorboard", "device", "strategy", "sample_prompt")
 
@@ -70,8 +71,9 @@ class TrainConfig:
     """The text."""
     steps: int | None = None
     """Optimizer steps; by default as many as `tokens` needs."""
-    tokens: int | None = 800_000
-    """Training tokens, rounded up to whole steps; not looked at where `steps` is given."""
+    tokens: int | None = None
+    """Training tokens, rounded up to whole steps; not looked at where `steps` is given. By default 800,000. A run that
+    is resumed with more goes on; see docs/training.md for its learning rate."""
     batch_size: int = 16
     """Texts in one forward pass."""
     accumulate: int = 1
@@ -113,6 +115,9 @@ class TrainConfig:
     keep_last: int = 2
     """How many of the newest checkpoints stay; the best one (weights only) always does."""
 
+    init_from: str | None = None
+    """Run folder, or folder that 'sympformer export' wrote, whose weights to begin with: its model and tokenizer are
+    taken over, the optimizer starts anew."""
     seed: int = 0
     """Draws the starting weights, the order of the texts and dropout."""
     device: Device = "auto"
@@ -128,10 +133,10 @@ class TrainConfig:
         check_types(self)
         self._check_counts()
         self._check_rates()
-        if "\0" in f"{self.out}{self.data.folder}{self.data.corpus}{self.data.tokenizer}":
-            raise InputError("out, data.folder, data.corpus and data.tokenizer must not hold the character U+0000")
-        if self.steps is None and self.tokens is None:
-            raise InputError("say how long to train: give steps or tokens")
+        if "\0" in f"{self.out}{self.init_from}{self.data.folder}{self.data.corpus}{self.data.tokenizer}":
+            raise InputError(
+                "out, init_from, data.folder, data.corpus and data.tokenizer must not hold the character U+0000"
+            )
         if self.optimizer == "muon" and self.precision == "float16":
             raise InputError("optimizer = 'muon' does not go with precision = 'float16'; choose bfloat16 or float32")
         if self.strategy == "fsdp2" and self.precision == "float16":
@@ -196,8 +201,8 @@ class TrainConfig:
         """Optimizer steps of the whole run."""
         if self.steps is not None:
             return self.steps
-        assert self.tokens is not None  # checked at the start
-        return -(-self.tokens // (self.global_batch() * block_size))
+        tokens = DEFAULT_TOKENS if self.tokens is None else self.tokens
+        return -(-tokens // (self.global_batch() * block_size))
 
     def differences(self, other: "TrainConfig") -> list[str]:
         """Names of the options that change the result and are not the same."""

@@ -4,6 +4,7 @@ Batches, learning rate and dropout are pure functions of seed and step, so that 
 """
 
 import errno
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -11,22 +12,24 @@ from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sympformer.data import BlockSampler, Prepared, validation_blocks
+from sympformer.data import BlockSampler, Prepared, load_tokenizer, validation_blocks
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel, ModelConfig, build_model
 from sympformer.training import run as runs
 from sympformer.training.checkpoint import CheckpointFolder, load_model_tensors
 from sympformer.training.choices import choose_model, open_data
-from sympformer.training.config import FREE_TO_CHANGE, TrainConfig, load_config
+from sympformer.training.config import DEFAULT_TOKENS, FREE_TO_CHANGE, TrainConfig, load_config
 from sympformer.training.engine import leave_together, make_fabric, pick_device
 from sympformer.training.reporter import Reporter
 from sympformer.training.run_files import require_tensorboard
 from sympformer.training.trainer import Trainer
+from sympformer.training.weights import Weights, check_tokens, fitted, open_weights
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+BUDGET = ("steps", "tokens")
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,13 @@ def run_training(config: TrainConfig, resume: bool = False, bar: bool | None = N
     bar: show a progress line; None where stderr is a terminal.
     echo: seconds after a signal in which another one is the same wish.
     """
+    weights: Weights | None = None
     if resume:
         config = stored_config(config)
+        runs.check_resumable(Path(str(config.out)))
     else:
         runs.check_new(config)
+        config, weights = _begun(config)
     pick_device(config)
     if config.tensorboard:
         require_tensorboard()
@@ -60,21 +66,40 @@ def run_training(config: TrainConfig, resume: bool = False, bar: bool | None = N
     stored = ModelConfig.load(Path(str(config.out)) / runs.MODEL) if resume else None
     fabric = make_fabric(config, stored or choose_model(config.model))
     with fabric.rank_zero_first():
-        prepared = open_data(config.data)
+        prepared = open_data((runs.own_data(Path(str(config.out)), config) if resume else None) or config.data)
+    if weights is not None:
+        check_tokens(weights, prepared.tokenizer, prepared.folder)
     cfg = stored or choose_model(config.model, prepared.tokenizer)
     check_sizes(config, cfg, prepared, fabric.world_size)
-    with _claim(fabric, config, cfg, prepared, resume) as folder:
+    with _claim(fabric, config, cfg, prepared, resume, weights) as folder:
         result = _train(fabric, config, build_model(cfg, seed=config.seed), prepared, folder, bar, echo)
         leave_together(fabric)
     return result
 
 
+def _begun(config: TrainConfig) -> tuple[TrainConfig, Weights | None]:
+    """The config of a new run in full, and the weights it begins with if it names some."""
+    if config.steps is None and config.tokens is None:
+        config = config.replace(tokens=DEFAULT_TOKENS)
+    if config.init_from is None:
+        return config, None
+    weights = open_weights(config.init_from, say=lambda text: print(text, file=sys.stderr))
+    return fitted(config, weights.model.cfg, weights.tokenizer, weights.tokenizer_folder), weights
+
+
 @contextmanager
-def _claim(fabric: "Fabric", config: TrainConfig, cfg: ModelConfig, prepared: Prepared, resume: bool) -> Iterator[Path]:
+def _claim(
+    fabric: "Fabric",
+    config: TrainConfig,
+    cfg: ModelConfig,
+    prepared: Prepared,
+    resume: bool,
+    weights: Weights | None = None,
+) -> Iterator[Path]:
     """The run's folder, which no other run has meanwhile: a new one, or the one to resume."""
     lock = None
     if fabric.is_global_zero:  # it speaks for all processes
-        lock = runs.lock_run(Path(str(config.out))) if resume else runs.create(config, cfg, prepared)
+        lock = runs.lock_run(Path(str(config.out))) if resume else runs.create(config, cfg, prepared, weights)
     try:
         folder = Path(fabric.broadcast("" if lock is None else str(lock.path.parent)))
         if resume:
@@ -86,21 +111,48 @@ def _claim(fabric: "Fabric", config: TrainConfig, cfg: ModelConfig, prepared: Pr
 
 
 def stored_config(asked: TrainConfig) -> TrainConfig:
-    """The config of the run to resume. Options given again must be the same, except those that change no result."""
+    """The config of the run to resume. Options given again must be the same, except those that change no result, and
+    the budget, which may be larger.
+    """
     if asked.out is None:
         raise InputError("say which run to continue: --resume true --out RUN")
     folder = Path(asked.out)
     if not runs.is_run(folder):
         raise InputError(f"{folder} holds no run to continue; start one without --resume")
     stored, default = load_config(folder / runs.CONFIG), TrainConfig()
+    asked = _as_begun(asked, stored, folder)
     for name in asked.differences(stored):
-        if name in asked.differences(default):
+        if name in asked.differences(default) and name not in BUDGET:
             raise InputError(
                 f"the run in {folder} has {name} = {getattr(stored, name)!r}, not {getattr(asked, name)!r}: "
                 "leave the option out to continue the run, or start a new one with another --out"
             )
     given = (name for name in FREE_TO_CHANGE if getattr(asked, name) != getattr(default, name))
-    return stored.replace(**{name: getattr(asked, name) for name in given})
+    return _with_budget(stored, asked, folder).replace(**{name: getattr(asked, name) for name in given})
+
+
+def _as_begun(asked: TrainConfig, stored: TrainConfig, folder: Path) -> TrainConfig:
+    """What was asked for again, where the weights that the run began with took the place of some of it."""
+    if asked.init_from is None or asked.init_from != stored.init_from:
+        return asked
+    tokenizer = load_tokenizer(folder / runs.TOKENIZER)
+    return fitted(asked, ModelConfig.load(folder / runs.MODEL), tokenizer, Path(stored.data.tokenizer))
+
+
+def _with_budget(stored: TrainConfig, asked: TrainConfig, folder: Path) -> TrainConfig:
+    """The stored config with the run's latest budget, or with a larger one that is asked for."""
+    later = runs.budget(folder)
+    stored = stored if later is None else stored.replace(steps=later)
+    if asked.steps is None and asked.tokens is None:
+        return stored
+    block_size = ModelConfig.load(folder / runs.MODEL).block_size
+    before = stored.total_steps(block_size)
+    wanted = stored.replace(steps=asked.steps, tokens=asked.tokens).total_steps(block_size)
+    if wanted < before:
+        raise InputError(
+            f"the run in {folder} has {before:,} steps to do, and {wanted:,} are asked for: that can only grow"
+        )
+    return stored if wanted == before else stored.replace(steps=wanted)
 
 
 def check_sizes(config: TrainConfig, cfg: ModelConfig, prepared: Prepared, world: int) -> None:
@@ -136,8 +188,8 @@ def _train(
             load_model_tensors(model, checkpoint.model, checkpoint.folder)
         fabric.barrier()  # what all have looked at changes now
         trainer = Trainer(fabric, config, model, prepared, checkpoints, reporter, checkpoint)
-        if fabric.is_global_zero and trainer.progress.step < trainer.total and (other := runs.note_code(folder)):
-            reporter.say(other)
+        if fabric.is_global_zero and trainer.progress.step < trainer.total:
+            _note(folder, trainer, reporter)
         stopped_by = trainer.run(echo)
         return TrainResult(
             folder,
@@ -163,6 +215,20 @@ def _train(
         if trainer is not None:
             with suppress(OSError):
                 trainer.close()
+
+
+def _note(folder: Path, trainer: Trainer, reporter: Reporter) -> None:
+    """Write down by whom, and how far, a run is taken on, where either is new; and say so."""
+    if other := runs.note_code(folder):
+        reporter.say(other)
+    step, total, block_size = trainer.progress.step, trainer.total, trainer.model.cfg.block_size
+    before = runs.budget(folder) or load_config(folder / runs.CONFIG).total_steps(block_size)
+    if total > before:
+        runs.note_budget(folder, step, total)
+        reporter.say(
+            f"the budget grows from {before:,} to {total:,} steps, and the rate follows the cosine of {total:,} steps "
+            f"from step {step:,} on: it is {trainer.learning_rate(step):.3g} now, and falls again"
+        )
 
 
 def _is_full(error: BaseException | None) -> bool:

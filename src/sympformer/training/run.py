@@ -3,30 +3,42 @@
 config.yaml  model.json  environment.json  tokenizer/  metrics.jsonl  metrics.csv  log.txt  samples.jsonl  checkpoints/
 """
 
+import dataclasses
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sympformer import provenance
 from sympformer.atomic import Taken, is_new, staged_folder, write_file
 from sympformer.data import Prepared, Tokenizer, load_tokenizer
-from sympformer.data.tokenizers import SHEET, TABLE
-from sympformer.errors import DivergenceError, InputError
+from sympformer.data.tokenizers import SHEET, TABLE, is_named
+from sympformer.errors import InputError
 from sympformer.locks import Busy, Lock
 from sympformer.models import LanguageModel, ModelConfig, build_model
 from sympformer.provenance import CONTINUED, Code, codes_in, this_code
 from sympformer.safe_files import read_bytes, read_json, read_sealed, sealed, sha256
-from sympformer.training.checkpoint import Checkpoint, CheckpointFolder, Say, load_model_tensors
-from sympformer.training.config import TrainConfig, load_config
+from sympformer.training.checkpoint import (
+    Checkpoint,
+    CheckpointFolder,
+    Progress,
+    Say,
+    load_model_tensors,
+    model_tensors,
+)
+from sympformer.training.config import UNKNOWN, DataConfig, TrainConfig, load_config
 from sympformer.training.metrics import JSONL, records_sha256
+from sympformer.training.sampling import sample_text
+
+if TYPE_CHECKING:
+    from sympformer.training.weights import Weights
 
 CONFIG, MODEL, ENVIRONMENT, LOG, SAMPLES = "config.yaml", "model.json", "environment.json", "log.txt", "samples.jsonl"
 TOKENIZER, CHECKPOINTS = "tokenizer", "checkpoints"
-SMALLEST = 1e-5  # temperature, and share of probability
+EXTENDED = "extended"  # in the environment: the budgets that a run was given later
 MOST_LAYERS = 10_000  # of a model whose layers share their weights
 TOKENIZER_FILES = tuple(f"{TOKENIZER}/{name}" for name in (TABLE, SHEET))
 
@@ -43,10 +55,12 @@ def check_new(config: TrainConfig) -> None:
         raise InputError(f"{folder} {what}, or choose another --out")
 
 
-def create(config: TrainConfig, cfg: ModelConfig, prepared: Prepared) -> Lock:
+def create(config: TrainConfig, cfg: ModelConfig, prepared: Prepared, weights: "Weights | None" = None) -> Lock:
     """Make the folder of a new run, whole or not at all: `out`, or a free name under runs/. It is locked from the
-    beginning; the lock is on its config.
+    beginning; the lock is on its config. Weights to begin with are its checkpoint of step 0, so that the run does not
+    need the folder they came from any more.
     """
+    begun = {} if weights is None else {"init_from": weights.about}
     for folder in [Path(config.out)] if config.out is not None else _free_names(config):
         try:
             with staged_folder(folder, last=CONFIG) as work:
@@ -54,7 +68,9 @@ def create(config: TrainConfig, cfg: ModelConfig, prepared: Prepared) -> Lock:
                 prepared.tokenizer.save(work / TOKENIZER)
                 write_file(work / MODEL, cfg.to_json())
                 write_file(work / CONFIG, config.to_yaml())
-                write_environment(work, provenance.environment() | _circumstances(prepared))
+                if weights is not None:
+                    CheckpointFolder(work / CHECKPOINTS).save(Progress(), model_tensors(weights.model), {})
+                write_environment(work, provenance.environment() | _circumstances(prepared) | begun)
                 lock = Lock(work / CONFIG)
         except Taken:  # by a run that began at the same time
             if config.out is not None:
@@ -145,14 +161,40 @@ def note_code(folder: Path) -> str | None:
     return f"this code, {now.label}, is not the one that the run had so far, {before.label}: {ENVIRONMENT} keeps both"
 
 
+def budget(folder: Path) -> int | None:
+    """The steps that a run was given after its beginning, if it was."""
+    return max((int(given["steps"]) for given in read_environment(folder).get(EXTENDED, [])), default=None)
+
+
+def note_budget(folder: Path, step: int, steps: int) -> None:
+    """Write down that a run was given so many steps in all when it had done `step`."""
+    environment = read_environment(folder)
+    given = [*environment.get(EXTENDED, []), {"at": step, "steps": steps}]
+    write_file(folder / ENVIRONMENT, sealed(environment | {EXTENDED: given}, indent=2))
+
+
+def own_data(folder: Path, config: TrainConfig) -> DataConfig | None:
+    """The text that a run was trained on, as far as that is known. A tokenizer that was not made for it is in the run
+    itself; where it came from may be gone.
+    """
+    if config.data.corpus == UNKNOWN:
+        return None
+    own = not is_named(config.data.tokenizer)
+    return dataclasses.replace(config.data, tokenizer=str(folder / TOKENIZER)) if own else config.data
+
+
+def check_resumable(folder: Path) -> None:
+    """Refuse to continue what has no optimizer state."""
+    if read_environment(folder)["data"].get("sha256") is None:
+        raise InputError(
+            f"the run in {folder} was imported, without its optimizer's state: it cannot be continued. Begin a new run "
+            f"with its weights: sympformer train --init_from {folder} --data.corpus TEXT"
+        )
+
+
 def check_same_data(folder: Path, prepared: Prepared) -> None:
     """A run is continued on the very tokens it began with."""
     recorded = read_environment(folder)["data"].get("sha256")
-    if recorded is None:
-        raise InputError(
-            f"the run in {folder} was imported without its optimizer state and tokens, so it cannot be continued; "
-            "sample, eval, audit and export work on it"
-        )
     if recorded != {name: split.sha256 for name, split in prepared.sheet.splits.items()}:
         raise InputError(f"the tokens in {prepared.folder} are not those that the run in {folder} began with")
 
@@ -202,40 +244,3 @@ def check_fits(cfg: ModelConfig, checkpoint: Checkpoint) -> None:
     width = cfg.d_model * max(cfg.d_model, cfg.vocab_size, cfg.block_size)
     if cfg.n_layer > layers or width > numbers or cfg.mlp_ratio * cfg.d_model**2 > numbers:
         raise InputError(f"the weights in {checkpoint.folder} belong to another model than the config beside them")
-
-
-def sample_text(
-    model: LanguageModel,
-    tokenizer: Tokenizer,
-    prompt: str,
-    max_new_tokens: int = 100,
-    temperature: float = 0.8,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    seed: int | None = 0,
-) -> str:
-    """Continue a prompt until the end of the text, or for so many tokens, or as long as the model can see."""
-    _check_drawing(temperature, top_p, seed)
-    ids = tokenizer.encode(prompt) or [tokenizer.end_of_text]
-    room = model.cfg.block_size - len(ids) + 1
-    if room < 1 and model.cfg.overflow == "error":
-        raise InputError(f"the prompt has {len(ids)} tokens and the model sees {model.cfg.block_size}; shorten it")
-    new = max_new_tokens if model.cfg.overflow == "slide" else min(max_new_tokens, room)
-    try:
-        out = model.generate([ids], new, temperature, top_k, top_p, seed, stop_tokens=(tokenizer.end_of_text,))
-    except RuntimeError as error:
-        if "probability tensor" not in str(error):
-            raise
-        raise DivergenceError("the model's logits are not finite: its weights are of no use") from error
-    drawn = [i for i in out[0].tolist() if i < tokenizer.end_of_text]  # the end and padding ids have no text
-    return tokenizer.decode(drawn)
-
-
-def _check_drawing(temperature: float, top_p: float | None, seed: int | None) -> None:
-    """Refuse what single precision cannot tell from zero, and what no generator takes."""
-    if temperature != 0 and not SMALLEST <= temperature <= 1 / SMALLEST:
-        raise InputError(f"temperature must be 0 or lie between {SMALLEST:g} and {1 / SMALLEST:g}, got {temperature}")
-    if top_p is not None and not SMALLEST <= top_p <= 1:
-        raise InputError(f"top_p must lie between {SMALLEST:g} and 1, got {top_p}")
-    if seed is not None and not 0 <= seed < 2**63:
-        raise InputError(f"seed must lie between 0 and 2^63 - 1, got {seed}")

@@ -13,7 +13,6 @@ from torch import Tensor
 from sympformer.data import BlockSampler, Prepared, validation_blocks
 from sympformer.errors import DivergenceError
 from sympformer.models import LanguageModel, build_model
-from sympformer.training import run as runs
 from sympformer.training.checkpoint import (
     Checkpoint,
     CheckpointFolder,
@@ -30,6 +29,7 @@ from sympformer.training.metrics import layer_columns
 from sympformer.training.optimizer import clip_gradients, learning_rate, make_optimizers, set_learning_rate
 from sympformer.training.reporter import Reporter
 from sympformer.training.run_files import RunFiles
+from sympformer.training.sampling import sample_text
 from sympformer.training.signals import ECHO_SECONDS, SharedStop, StopSignal
 from sympformer.training.window import Window
 
@@ -77,7 +77,8 @@ class Trainer:
         self._wrapped: list[Any] = list(wrapped) if isinstance(wrapped, tuple) else [wrapped]
         if checkpoint is not None:
             load_optimizer_tensors(self.model, self.optimizers, checkpoint.optimizer)
-            self.fabric.strategy.precision.load_state_dict(self.progress.scaler)
+            if self.progress.scaler:  # none where a run begins with others' weights
+                self.fabric.strategy.precision.load_state_dict(self.progress.scaler)
 
     # --- the loop
 
@@ -266,7 +267,7 @@ class Trainer:
         model, config = self._whole_model(), self.config
         if self.files is None:
             return
-        text = runs.sample_text(model, self.tokenizer, config.sample_prompt, config.sample_tokens)
+        text = sample_text(model, self.tokenizer, config.sample_prompt, config.sample_tokens)
         self.files.samples.write(self.progress.step, config.sample_prompt, text)
         tell = (
             self.reporter.note if self.progress.step == self.total else self.reporter.say

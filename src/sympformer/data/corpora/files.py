@@ -65,10 +65,10 @@ class LeftOut:
         said = []
         for reason, files in self._files.items():
             names = [str(file.relative_to(self._root)) for file in files[:NAMES]]
-            more = [f"{len(files) - NAMES:,} more"] if len(files) > NAMES else []
+            names += [f"{len(files) - NAMES:,} more"] if len(files) > NAMES else []
             if files:
-                plural = "s" if len(files) > 1 else ""
-                said.append(f"left out {len(files):,} file{plural} ({reason}): {', '.join(names + more)}{self._examples.get(reason, '')}")
+                what = f"left out {len(files):,} file{'s' if len(files) > 1 else ''} ({reason})"
+                said.append(f"{what}: {', '.join(names)}{self._examples.get(reason, '')}")
         return said
 
 
@@ -99,8 +99,8 @@ def _list(folder: Path, reading: Reading, left_out: LeftOut) -> list[Path]:
             if path.stat().st_size == 0:
                 left_out.add("empty", path)
     if not found:
-        why = "; ".join(left_out.sentences())
-        raise InputError(f"folder {folder} holds no {_list_formats()} file" + (f" that can be read: {why}" if why else ""))
+        why = [" that can be read: " + "; ".join(left_out.sentences())] if left_out.sentences() else []
+        raise InputError("".join([f"folder {folder} holds no {_list_formats()} file", *why]))
     return found
 
 

@@ -73,7 +73,8 @@ def chunks(path: Path, encoding: str = UTF8) -> Iterator[Chunk]:
             try:
                 text = decoder.decode(block)
             except UnicodeDecodeError as error:
-                raise _undecodable(path, offset + len(block) - len(error.object) + error.start, error, encoding) from None
+                place = offset + len(block) - len(error.object) + error.start
+                raise _undecodable(path, place, error, encoding) from None
             yield Chunk(newlines.decode(text), disk.tell())
             offset += len(block)
         try:

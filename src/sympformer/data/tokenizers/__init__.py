@@ -5,7 +5,7 @@
 | `gpt2`, `gpt2:PATH/merges.txt` | GPT-2's 50,257, exactly | 50,304 |
 | `bpe:N` | N, trained on the corpus | next multiple of 64 |
 | `byte` | 256 bytes and the end of text | 320 |
-| a folder | the tokenizer saved there | |
+| a folder | the tokenizer saved there, by us or (byte-level BPE) by Hugging Face's tools | |
 """
 
 import json
@@ -15,12 +15,24 @@ from pathlib import Path
 
 from sympformer.data.tokenizers import bpe, gpt2
 from sympformer.data.tokenizers.base import SHEET, TABLE, Ids, Tokenizer
+from sympformer.data.tokenizers.hugging_face import read_tokenizer
 from sympformer.data.tokenizers.kinds import ByteTokenizer, PairTokenizer
 from sympformer.data.tokenizers.vocabulary import END_OF_TEXT, Vocabulary
 from sympformer.errors import InputError, unknown_name
 from sympformer.safe_files import read_bytes
 
-__all__ = ["END_OF_TEXT", "SHEET", "TABLE", "Ids", "Tokenizer", "check_name", "load_tokenizer", "make_tokenizer"]
+__all__ = [
+    "END_OF_TEXT",
+    "SHEET",
+    "TABLE",
+    "Ids",
+    "Tokenizer",
+    "check_name",
+    "is_named",
+    "load_tokenizer",
+    "make_tokenizer",
+    "read_tokenizer",
+]
 
 KINDS: dict[str, type[Tokenizer]] = {
     "gpt2": PairTokenizer,
@@ -54,9 +66,19 @@ def check_name(name: str) -> str:
     raise unknown_name("tokenizer", name, ["gpt2", "gpt2:PATH", "bpe:N", "byte", "a folder with a saved tokenizer"])
 
 
+def is_named(name: str) -> bool:
+    """Whether a tokenizer is meant by its name, not by a folder."""
+    return name.partition(":")[0] in KINDS
+
+
 def load_tokenizer(folder: str | Path) -> Tokenizer:
-    """The tokenizer that `save` wrote to a folder: beside prepared data, or in a trained model."""
+    """The tokenizer that `save` wrote to a folder: beside prepared data, or in a trained model.
+
+    A folder without our sheet is taken for one of Hugging Face's.
+    """
     table, sheet = Path(folder) / TABLE, Path(folder) / SHEET
+    if os.path.isfile(table) and not os.path.lexists(sheet):
+        return read_tokenizer(Path(folder))
     try:
         described = json.loads(read_bytes(sheet))
         vocabulary = Vocabulary.from_json(read_bytes(table).decode("utf-8"), str(table))

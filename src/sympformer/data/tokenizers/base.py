@@ -1,8 +1,9 @@
 """What every tokenizer can do, whatever turns its text into ids."""
 
+import codecs
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,13 +40,23 @@ class Tokenizer(ABC):
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids. Broken UTF-8 and padding ids become U+FFFD."""
+        return b"".join(self._bytes_of(ids)).decode("utf-8", errors="replace")
+
+    def decode_stream(self, ids: Iterable[int]) -> Iterator[str]:
+        """The same text in pieces, as the ids come: a character is there once all its bytes are."""
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        for part in self._bytes_of(ids):
+            if text := decoder.decode(part):
+                yield text
+        if text := decoder.decode(b"", final=True):
+            yield text
+
+    def _bytes_of(self, ids: Iterable[int]) -> Iterator[bytes]:
         table, padded = self.vocabulary.token_bytes, self.padded_vocab_size
-        parts = []
         for i in map(int, ids):
             if not 0 <= i < padded:
                 raise InputError(f"token id {i} is outside the vocabulary of {self.name} (0 to {padded - 1})")
-            parts.append(table[i] if i < len(table) else b"\xff")
-        return b"".join(parts).decode("utf-8", errors="replace")
+            yield table[i] if i < len(table) else b"\xff"
 
     @property
     def end_of_text(self) -> int:
