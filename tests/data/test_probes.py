@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sympformer.data.probes import KINDS, VERSION, Probe, probe_set
+from sympformer.data.probes import KINDS, LEAST_SHARE, VERSION, Probe, probe_set, share_of_words
 from sympformer.data.probes.lexicon import BOYS, GIRLS
 from sympformer.data.probes.probe import Draw, Group, collect, cut
 from sympformer.data.storybook import stories
@@ -203,3 +203,13 @@ def test_drawing() -> None:
     assert sorted(draw.some("abcd", 4)) == list("abcd")
     assert {draw.pick("ab") for _ in range(50)} == {"a", "b"}
     assert cut('He said, "It is a <big ball>!"') == ('He said, "It is a', ' big ball!"')
+
+
+def test_which_text_the_probes_are_about() -> None:
+    """Stories have the probes' words; code, law and other languages do not."""
+    assert share_of_words("\n".join(stories(200))) > LEAST_SHARE + 0.05
+    assert share_of_words(Path(__file__).read_text()) < LEAST_SHARE - 0.1
+    assert share_of_words((Path(__file__).parents[2] / "LICENSE").read_text()) < LEAST_SHARE - 0.05
+    assert share_of_words("Es war einmal ein kleines Haus.") < LEAST_SHARE
+    assert share_of_words("The Dog's dog, the DOG") == pytest.approx(0.8)  # by the word, whatever its case
+    assert share_of_words("42") == 0

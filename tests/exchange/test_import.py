@@ -13,7 +13,8 @@ from transformers import AutoTokenizer
 from sympformer import cli
 from sympformer.errors import InputError
 from sympformer.exchange import import_run
-from sympformer.exchange.record import RECORD
+from sympformer.exchange.record import RECORD, file_sha256
+from sympformer.hf.folders import read_model
 from sympformer.training import load_run
 from tests.exchange.conftest import load
 
@@ -162,8 +163,13 @@ def test_a_folder_of_save_pretrained(exported: Path, tmp_path: Path, capsys: pyt
     assert torch.equal(run.model.head_weight, model.lm_head.weight)
     assert run.tokenizer.name == "bpe:300"
     capsys.readouterr()
+    assert cli.main(["report", str(out)]) == 2
+    assert "nobody wrote down on what text it was trained" in capsys.readouterr().err
     assert cli.main(["eval", str(out)]) == 2
-    assert "unknown corpus 'unknown'" in capsys.readouterr().err
+    assert "brings no data of its own: give --text FILE" in capsys.readouterr().err
+    (tmp_path / "mine.txt").write_text("Once there was a fox. " * 20)
+    assert cli.main(["eval", str(out), "--text", str(tmp_path / "mine.txt")]) == 0
+    assert "bits per byte" in capsys.readouterr().out
 
 
 def test_a_bfloat16_folder_becomes_float32(exported: Path, tmp_path: Path) -> None:
@@ -183,6 +189,51 @@ def test_an_imported_run_cannot_be_continued(
     import_run(exported, tmp_path / "out")
     before = load_run(tmp_path / "out").model.state_dict()
     assert cli.main(["train", "--resume", "--out", str(tmp_path / "out")]) == 2
-    assert "cannot be continued" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "cannot be continued. Begin a new run with its weights: sympformer train --init_from" in said
     after = load_run(tmp_path / "out").model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+# --- used as they are
+
+
+def test_an_exported_folder_writes_what_its_run_writes(
+    trained: Path, exported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = []
+    for folder in (trained, exported):
+        capsys.readouterr()
+        assert cli.main(["sample", str(folder), "--max_new_tokens", "40"]) == 0
+        shown.append(capsys.readouterr())
+    assert shown[0].out == shown[1].out
+    assert shown[0].err == shown[1].err  # no bars, no log lines
+    assert shown[0].err.count("\n") == 1
+    assert cli.main(["sample", str(exported), "--which", "last"]) == 2
+    assert "leave out --which" in capsys.readouterr().err
+
+
+def test_a_damaged_folder_writes_nothing(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip_a_bit(copied)
+    assert cli.main(["sample", str(copied)]) == 2
+    assert "model.safetensors has changed since the export" in capsys.readouterr().err
+    changed(CONFIG, model_type="gpt2")(copied)
+    assert cli.main(["sample", str(copied)]) == 2
+    assert "holds a model of type 'gpt2': only what 'sympformer export' wrote" in capsys.readouterr().err
+
+
+def test_a_run_begins_with_an_exported_folder(
+    exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, out = tmp_path / "mine.txt", tmp_path / "tuned"
+    text.write_text("Once there was a fox in a box. " * 300)
+    begin = ["train", "--init_from", str(exported), "--data.corpus", str(text), "--out", str(out)]
+    assert cli.main([*begin, "--steps", "2", "--batch_size", "2", "--lr", "1e-3", "--sample_tokens", "3"]) == 0
+    run = load_run(out)
+    assert run.tokenizer.name == "bpe:300"
+    assert run.model.cfg == read_model(exported).cfg
+    noted = json.loads((out / "environment.json").read_text())["init_from"]
+    assert noted == {"folder": str(exported), "sha256": [file_sha256(exported / WEIGHTS)]}
+    capsys.readouterr()
+    assert cli.main(["train", "--resume", "--out", str(exported)]) == 2
+    assert f"or begin with the model there: --init_from {exported}" in capsys.readouterr().err

@@ -15,6 +15,12 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 FILES = sorted(CONFIGS.glob("*.yaml"))  # the folders below hold the recipes of `sympformer compare`
 
 
+def test_a_budget_that_nobody_named() -> None:
+    config = TrainConfig()
+    assert (config.steps, config.tokens) == (None, None)
+    assert config.total_steps(128) == TrainConfig(tokens=800_000).total_steps(128) == 391
+
+
 def test_the_default_is_the_small_accelerated_model() -> None:
     cfg = choose_model(TrainConfig().model)
     assert (cfg.architecture, cfg.attention, cfg.integrator) == ("sympformer", "softmax", "exp_euler")
@@ -43,7 +49,6 @@ def test_numbers_without_a_point_are_numbers(tmp_path: Path) -> None:
         ({"steps": 0}, "steps must be at least 1, got 0"),
         ({"steps": 1.5}, "steps must be of type int, got 1.5"),
         ({"steps": True}, "steps must be of type int, got True"),
-        ({"steps": None, "tokens": None}, "give steps or tokens"),
         ({"lr": 0}, "lr must be positive and finite, got 0"),
         ({"lr": "fast"}, "lr must be of type float, got 'fast'"),
         ({"lr": float("nan")}, "lr must be positive and finite, got nan"),

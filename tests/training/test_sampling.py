@@ -139,7 +139,9 @@ def test_ctrl_c_at_a_terminal(run: str) -> None:
         assert process.stdout is not None
         shown = b""
         while not shown.endswith(b"> "):
-            shown += process.stdout.read1()
+            piece = process.stdout.read1()
+            assert piece, shown
+            shown += piece
         process.stdin.write(b"\x03")
         process.stdin.flush()
         shown += process.stdout.read()

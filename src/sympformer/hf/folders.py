@@ -17,6 +17,14 @@ RECORD = "sympformer_run.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth")
 
 
+def calm() -> None:
+    """No bars and log lines of transformers between our own."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
 def check_folder(folder: Path) -> None:
     """Refuse what is not a saved sympformer model, and weights that only unpickling could read."""
     if not folder.is_dir():

@@ -66,7 +66,7 @@ def run_training(config: TrainConfig, resume: bool = False, bar: bool | None = N
     stored = ModelConfig.load(Path(str(config.out)) / runs.MODEL) if resume else None
     fabric = make_fabric(config, stored or choose_model(config.model))
     with fabric.rank_zero_first():
-        prepared = open_data((runs.own_data(Path(str(config.out)), config) if resume else None) or config.data)
+        prepared = runs.open_own_data(Path(str(config.out)), config) if resume else open_data(config.data)
     if weights is not None:
         check_tokens(weights, prepared.tokenizer, prepared.folder)
     cfg = stored or choose_model(config.model, prepared.tokenizer)
@@ -118,7 +118,10 @@ def stored_config(asked: TrainConfig) -> TrainConfig:
         raise InputError("say which run to continue: --resume true --out RUN")
     folder = Path(asked.out)
     if not runs.is_run(folder):
-        raise InputError(f"{folder} holds no run to continue; start one without --resume")
+        exported = (
+            f", or begin with the model there: --init_from {folder}" if (folder / "config.json").is_file() else ""
+        )
+        raise InputError(f"{folder} holds no run to continue; start one without --resume{exported}")
     stored, default = load_config(folder / runs.CONFIG), TrainConfig()
     asked = _as_begun(asked, stored, folder)
     for name in asked.differences(stored):

@@ -29,6 +29,7 @@ from sympformer.training.checkpoint import (
     load_model_tensors,
     model_tensors,
 )
+from sympformer.training.choices import open_data
 from sympformer.training.config import UNKNOWN, DataConfig, TrainConfig, load_config
 from sympformer.training.metrics import JSONL, records_sha256
 from sympformer.training.sampling import sample_text
@@ -181,6 +182,17 @@ def own_data(folder: Path, config: TrainConfig) -> DataConfig | None:
         return None
     own = not is_named(config.data.tokenizer)
     return dataclasses.replace(config.data, tokenizer=str(folder / TOKENIZER)) if own else config.data
+
+
+def open_own_data(folder: Path, config: TrainConfig) -> Prepared:
+    """The tokens of the text that a run was trained on."""
+    data = own_data(folder, config)
+    if data is None:
+        raise InputError(
+            f"{folder} was imported, and nobody wrote down on what text it was trained: score it with "
+            f"'sympformer eval {folder} --text FILE'"
+        )
+    return open_data(data)
 
 
 def check_resumable(folder: Path) -> None:

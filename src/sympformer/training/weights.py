@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sympformer.config_checks import check_names
 from sympformer.data import Tokenizer, load_tokenizer
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel, ModelConfig, variant
@@ -37,8 +38,9 @@ def open_weights(text: str, which: str = "best", say: Say = lambda text: None) -
         return Weights(run.model, run.tokenizer, folder / runs.TOKENIZER, about)
     if which != "best":
         raise InputError(f"{text} is a Hugging Face folder with one set of weights: leave out --which")
-    from sympformer.hf.folders import check_folder, check_record, read_model
+    from sympformer.hf.folders import calm, check_folder, check_record, read_model
 
+    calm()
     check_folder(folder)
     check_record(folder)
     about = {"folder": text, "sha256": [_sha256(file) for file in sorted(folder.glob("*.safetensors"))]}
@@ -58,8 +60,11 @@ def fitted(config: TrainConfig, cfg: ModelConfig, tokenizer: Tokenizer, tokenize
     where = f"the model in {config.init_from}"
     options = dict(config.model)
     name, preset = options.pop("variant", DEFAULT_VARIANT), options.pop("preset", "tuned")
+    check_names(ModelConfig, options, "model", "model option")
+    if preset != "tuned":
+        raise InputError(f"{where} is taken as it is: leave out model.preset, which says how a new one starts")
     if name != DEFAULT_VARIANT:
-        row = variant(name, preset)
+        row = variant(name)
         options = {option: getattr(row, option) for option in KIND} | options
     for option, value in options.items():
         if option not in FREE and getattr(cfg, option, value) != value:

@@ -127,6 +127,44 @@ def test_the_loss_of_a_hugging_face_folder(folders: dict[str, Path], hf: Path) -
     assert result.bits_per_byte == pytest.approx(nats / math.log(2) / size, rel=1e-5)
 
 
+def test_any_text(folders: dict[str, Path], hf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole of a file, in the model's own tokens: what scoring the prepared tokens gives."""
+    run = load_run(folders["run"])
+    stories = list(data.stories(20))
+    (tmp_path / "mine.txt").write_text("<|endoftext|>".join(stories), encoding="utf-16")
+    ids = run.tokenizer.encode_documents(stories)
+    expected = evaluate_model(run.model, data.validation_blocks(ids, BLOCK), run.tokenizer.byte_lengths())
+    options = ("--text", tmp_path / "mine.txt", "--encoding", "utf-16")
+    shown = run_eval(capsys, folders["run"], *options)
+    assert f"all of {tmp_path / 'mine.txt'}, {BLOCK} tokens at once" in shown
+    assert f"{expected.loss:.4f} nats per token ({len(ids) - 1:,} tokens)" in shown
+    assert f"{expected.bits_per_byte:.4f} bits per byte" in shown
+    assert f"({len(ids) - 1:,} tokens)" in run_eval(capsys, hf, *options)  # the same tokenizer
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_text_with_splits_of_its_own(
+    folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for split in ("train", "validation"):
+        (tmp_path / f"{split}.txt").write_text(f"The {split} text. " * 30)
+    assert f"validation of {tmp_path}" in run_eval(capsys, folders["run"], "--text", tmp_path)
+    assert f"train of {tmp_path}" in run_eval(capsys, folders["run"], "--text", tmp_path, "--split", "train")
+    assert "has no split 'test'" in refusal(capsys, folders["run"], "--text", tmp_path, "--split", "test")
+    both = ("--text", tmp_path, "--data", folders["bpe"])
+    assert "give --text (any corpus) or --data (prepared tokens), not both" in refusal(capsys, folders["run"], *both)
+
+
+def test_probes_on_another_kind_of_text(
+    folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "law.txt").write_text("Redistribution in source or binary form requires retention of this notice. " * 9)
+    shown = run_eval(capsys, folders["run"], "--text", tmp_path / "law.txt", "--probes")
+    assert "nats per token" in shown
+    assert "the probes do not apply: they are about children's stories, and" in shown
+    assert "agreement" not in shown
+
+
 def test_tokens_of_another_tokenizer(
     folders: dict[str, Path], hf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

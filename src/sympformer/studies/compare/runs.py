@@ -11,9 +11,8 @@ from sympformer.progress import steps_with_progress
 from sympformer.studies.compare.assemble import METRICS, Entry, ScoredRun, describe_data, make_results, older, one_code
 from sympformer.studies.results import Results
 from sympformer.studies.scoring.score import score_run
-from sympformer.training.choices import open_data
 from sympformer.training.metrics import read_metrics
-from sympformer.training.run import TrainedRun, load_run, read_environment, run_codes
+from sympformer.training.run import TrainedRun, load_run, open_own_data, read_environment, run_codes
 
 NOTES = [
     "Single runs, trained by themselves: no seeds to take a spread or an interval from. "
@@ -43,7 +42,7 @@ def runs_results(
     split = _common_split(runs)
     entries = [_entry(names[folders[i]], Path(folders[i]), split) for i in steps_with_progress(len(folders), "scoring")]
     configs = {entry.name: entry.runs[0].config.to_dict() for entry in entries}
-    prepared = open_data(entries[0].runs[0].config.data)
+    prepared = open_own_data(runs[0].folder, runs[0].config)
     scored = f"Scored on the {split} split" + ("." if split == "test" else ": there is no test split.")
     return make_results(
         "runs side by side",
@@ -76,7 +75,7 @@ def _check_comparable(runs: Sequence[TrainedRun], metric: str) -> None:
         if _corpus(run.folder) != _corpus(first.folder):
             raise InputError(
                 f"{first.folder} and {run.folder} were trained on different corpora; score both on the same text with "
-                "'sympformer eval RUN --data FOLDER'"
+                "'sympformer eval RUN --text FILE'"
             )
 
 
@@ -86,14 +85,14 @@ def _corpus(folder: Path) -> Any:
 
 def _common_split(runs: Sequence[TrainedRun]) -> str:
     """The test split if all have one, otherwise the validation split; its documents must be the same."""
-    sheets = [open_data(run.config.data).sheet for run in runs]
+    sheets = [open_own_data(run.folder, run.config).sheet for run in runs]
     split = "test" if all("test" in sheet.splits for sheet in sheets) else "validation"
     held_out = [(sheet.splits[split].documents, sheet.splits[split].bytes) for sheet in sheets]
     for run, held in zip(runs, held_out, strict=True):
         if held != held_out[0]:
             raise InputError(
                 f"{runs[0].folder} and {run.folder} hold out different {split} text; score both on the same text with "
-                "'sympformer eval RUN --data FOLDER'"
+                "'sympformer eval RUN --text FILE'"
             )
     return split
 

@@ -1,6 +1,7 @@
 """`sympformer eval`: score a trained model on text and on probes, from a run or a Hugging Face folder."""
 
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,11 +37,15 @@ class Trained:
 def evaluate(
     target: str,
     data: str | None = None,
+    text: str | None = None,
     split: str = "validation",
     which: Literal["best", "last"] = "best",
     tokens: int | None = None,
     batch_size: int = 16,
     probes: bool = False,
+    column: str = "text",
+    separator: str = "auto",
+    encoding: str = "utf-8",
     trust_remote_code: bool = False,
 ) -> int:
     """Score a trained model: nats per token, perplexity, bits per byte, and probes of what it can do.
@@ -48,27 +53,42 @@ def evaluate(
     Args:
         target: Run folder, or folder of a Hugging Face model.
         data: Folder of prepared tokens, made with the model's tokenizer; by default the run's own data.
+        text: Any corpus instead, as 'sympformer data prepare' takes it: a file, a folder, a name. It is cut into tokens
+            with the model's own tokenizer, and scored as a whole, unless it has a split of its own.
         split: validation, test or train.
         which: The best weights of a run by validation loss, or the last.
         tokens: Score only so many tokens, spread over the text; all by default.
         batch_size: Texts in one forward pass.
-        probes: Also ask for recalled words, agreement and pronouns (see docs/probes.md).
+        probes: Also ask for recalled words, agreement and pronouns (see docs/probes.md), where the text is of the kind.
+        column: Of --text: field or column that holds the text.
+        separator: Of --text: what stands between the documents of a .txt file.
+        encoding: Of --text: how its files are written, such as cp1252.
         trust_remote_code: Run code that lies in a Hugging Face folder.
     """
     for name, number in (("tokens", tokens), ("batch_size", batch_size)):
         if number is not None and number < 1:
             raise InputError(f"{name} must be at least 1, got {number}")
-    if trained_kind(target) == "hf" and data is None and not probes:
-        raise InputError(f"{target} brings no data of its own: give --data FOLDER (prepared tokens), --probes, or both")
+    if data is not None and text is not None:
+        raise InputError("give --text (any corpus) or --data (prepared tokens), not both")
     trained = open_trained(target, which, trust_remote_code)
     if probes and trained.target.tokenizer is None:
         raise InputError(f"{target} has no tokenizer, and the probes are text: save the model's tokenizer beside it")
-    prepared = open_text(trained, data, split)
-    print(trained.title)
-    if prepared is not None:
-        _print_losses(trained, prepared, split, tokens, batch_size)
-    if probes:
-        _print_probes(trained, batch_size)
+    if data is None and text is None and trained.own_data is None and not probes:
+        raise InputError(
+            f"{target} brings no data of its own: give --text FILE, --data FOLDER (prepared tokens), or --probes"
+        )
+    with tempfile.TemporaryDirectory(prefix="sympformer-") as work:
+        if text is not None:
+            prepared: Prepared | None = prepare_text(trained, text, Path(work), column, separator, encoding)
+            split = "train" if split == "validation" and prepared.sheet.splits.keys() == {"train"} else split
+            prepared.tokens(split)  # says at once if there is no such split
+        else:
+            prepared = open_text(trained, data, split)
+        print(trained.title)
+        if prepared is not None:
+            _print_losses(trained, prepared, split, tokens, batch_size, whole=text is not None)
+        if probes and (prepared is None or _of_the_kind(prepared, split)):
+            _print_probes(trained, batch_size)
     return 0
 
 
@@ -103,13 +123,13 @@ def open_trained(text: str, which: Literal["best", "last"] = "best", trust_remot
 def _open_run(text: str, which: Literal["best", "last"]) -> Trained:
     from sympformer.loading import Target
     from sympformer.training.engine import LossOf
-    from sympformer.training.run import load_run
+    from sympformer.training.run import load_run, own_data
 
     run = load_run(text, which, say=lambda line: print(line, file=sys.stderr))
     cfg = run.model.cfg
     target = Target(text, "run", run.model, cfg.vocab_size, cfg.block_size, run.tokenizer)
     title = f"{text}, step {run.checkpoint.progress.step}"
-    return Trained(target, title, cfg.block_size, LossOf(run.model), run.config.data)
+    return Trained(target, title, cfg.block_size, LossOf(run.model), own_data(run.folder, run.config))
 
 
 def _open_hugging_face(text: str, trust_remote_code: bool) -> Trained:
@@ -146,6 +166,31 @@ def open_text(trained: Trained, data: str | None, split: str) -> "Prepared | Non
             f"the tokens in {prepared.folder} were made by another tokenizer than the model's ({difference}):"
             " prepare the text with the model's own"
         )
+    return prepared
+
+
+def prepare_text(
+    trained: Trained, corpus: str, work: Path, column: str = "text", separator: str = "auto", encoding: str = "utf-8"
+) -> "Prepared":
+    """A corpus in the model's own tokens, nothing held out, in a folder below `work`."""
+    from sympformer.data import Tokenizer, load_tokenizer, prepare
+
+    own = trained.target.tokenizer
+    tokenizer = own if isinstance(own, Tokenizer) else load_tokenizer(trained.target.name)
+    (work / "tokenizer").mkdir()
+    tokenizer.save(work / "tokenizer")
+    prepared = prepare(
+        corpus,
+        str(work / "tokenizer"),
+        work / "tokens",
+        validation=0.0,
+        column=column,
+        separator=separator,
+        encoding=encoding,
+    )
+    difference = tokenizer_difference(trained.target, prepared, "train")
+    if difference is not None:
+        raise InputError(f"{corpus} cannot be cut into tokens as {trained.target.name} wants it: {difference}")
     return prepared
 
 
@@ -215,12 +260,29 @@ def text_losses(
     return summary(*sums)
 
 
-def _print_losses(trained: Trained, prepared: "Prepared", split: str, tokens: int | None, batch_size: int) -> None:
+def _print_losses(
+    trained: Trained, prepared: "Prepared", split: str, tokens: int | None, batch_size: int, whole: bool
+) -> None:
+    """whole: nothing was held out of the text but what it holds out itself."""
     result = text_losses(trained, prepared, split, tokens, batch_size)
-    print(f"{split} of {prepared.sheet.corpus['name']}, {trained.window} tokens at once")
+    part = "all" if whole and len(prepared.sheet.splits) == 1 else split
+    print(f"{part} of {prepared.sheet.corpus['name']}, {trained.window} tokens at once")
     print(f"{result.loss:.4f} nats per token ({result.tokens:,} tokens)")
     print(f"{result.perplexity:.3f} perplexity")
     print(f"{result.bits_per_byte:.4f} bits per byte ({result.bytes:,} bytes)")
+
+
+def _of_the_kind(prepared: "Prepared", split: str) -> bool:
+    """Whether the probes' words are the text's words; says so where they are not."""
+    from sympformer.data.probes import LEAST_SHARE, share_of_words
+
+    share = share_of_words(prepared.tokenizer.decode(prepared.tokens(split)[:COMPARED]))
+    if share < LEAST_SHARE:
+        print(
+            f"the probes do not apply: they are about children's stories, and {share:.0%} of the words of this text "
+            f"are words of theirs (of such stories, more than {LEAST_SHARE:.0%})"
+        )
+    return share >= LEAST_SHARE
 
 
 def _print_probes(trained: Trained, batch_size: int) -> None:

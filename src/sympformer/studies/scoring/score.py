@@ -14,9 +14,8 @@ from sympformer.safe_files import read_sealed, sealed
 from sympformer.studies.scoring.probes import score_probes
 from sympformer.training import TrainConfig, load_run
 from sympformer.training.checkpoint import CheckpointFolder
-from sympformer.training.choices import open_data
 from sympformer.training.evaluate import evaluate_model
-from sympformer.training.run import CHECKPOINTS
+from sympformer.training.run import CHECKPOINTS, open_own_data
 
 FILE = "score.json"
 SAMPLES, SAMPLE_TOKENS = 2, 100
@@ -28,7 +27,7 @@ def score_run(folder: Path, split: str = "test") -> dict[str, Any]:
         return kept
     passed_over: list[str] = []
     last, best = load_run(folder, "last", passed_over.append), load_run(folder, "best", passed_over.append)
-    prepared = open_data(last.config.data)
+    prepared = open_own_data(folder, last.config)
     if prepared.tokenizer.fingerprint != last.tokenizer.fingerprint:
         raise InputError(f"the data of {folder} was made by another tokenizer since: prepare it again as it was")
     model = last.model
