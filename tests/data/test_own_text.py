@@ -128,6 +128,8 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     named = "photo0.jpg, photo1.jpg, photo2.jpg, photo3.jpg, photo4.jpg, 2 more"
     assert f"left out 7 files (unknown ending): {named}" in said
     assert ".hidden" not in said
+    (folder / "a\x1b[2J\nb.jpg").touch()
+    assert "(unknown ending): a\ufffd[2J\ufffdb.jpg, photo0.jpg" in "".join(notes(folder))
 
 
 def test_the_warning_and_the_sheet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,7 +176,7 @@ def test_speeches_are_not_documents(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_an_older_folder_of_speeches_is_made_anew(tmp_path: Path) -> None:
     """Data from before the rule has another identity: it is not taken for the same."""
     file = play(tmp_path / "play.txt", 60, words=20)
-    assert open_corpus(str(file)).describe()["identity"]["one_document"] == ["play.txt"]
+    assert open_corpus(str(file)).describe()["identity"]["one_document"] == ["train"]
     assert "one_document" not in open_corpus(str(file), reading=Reading(separator="blank")).describe()["identity"]
 
 

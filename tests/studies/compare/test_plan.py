@@ -69,6 +69,11 @@ def test_seconds_become_steps() -> None:
     assert [(cell.config.steps, cell.config.tokens) for cell in cells[:2]] == [(30, None), (20, None)]
 
 
+def test_an_older_comparison_is_the_same() -> None:
+    """The training budget that stood in its common part by default was of no effect."""
+    assert config(common=config().common.replace(tokens=800_000)) == config()
+
+
 def test_round_trip_through_yaml() -> None:
     plan = config()
     assert CompareConfig.from_dict(yaml.safe_load(yaml.safe_dump(plan.to_dict()))) == plan
@@ -78,6 +83,7 @@ def test_round_trip_through_yaml() -> None:
     ("changes", "message"),
     [
         ({"models": {}}, "at least one model"),
+        ({"common": TrainConfig(init_from="runs/x")}, "leave out common.init_from"),
         ({"extend": -1}, "extend must lie between"),
         ({"models": {"a/b": {"variant": "softmax-baseline"}}}, "names a folder"),
         ({"models": {"gpt": "softmax-baseline"}}, "must hold named options"),

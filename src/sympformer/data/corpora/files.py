@@ -42,7 +42,7 @@ def open_files(path: Path, name: str, reading: Reading) -> Source:
         | ({"one_document": sorted(whole)} if whole else {}),
         splits={split: partial(_read, files, reading) for split, files in parts.items()},
         ignored=tuple(str(file.relative_to(path)) for file in ignored),
-        notes=(*left_out.sentences(), *whole.values()),
+        notes=tuple(map(_printable, [*left_out.sentences(), *whole.values()])),
     )
 
 
@@ -73,9 +73,14 @@ class LeftOut:
 
 
 def _taken_whole(parts: dict[str, list[Path]], reading: Reading) -> dict[str, str]:
-    """The files that could be several documents and are taken as one, each with the sentence that says so."""
-    notes = {files[0].name: separator_note(files[0], reading) for files in parts.values() if len(files) == 1}
-    return {name: note for name, note in notes.items() if note is not None}
+    """The splits whose one file could be several documents and is taken as one, each with the sentence that says so."""
+    notes = {split: separator_note(files[0], reading) for split, files in parts.items() if len(files) == 1}
+    return {split: note for split, note in notes.items() if note is not None}
+
+
+def _printable(sentence: str) -> str:
+    """A sentence without what may stand in a file's name and moves a cursor."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in sentence)
 
 
 def _list_formats() -> str:

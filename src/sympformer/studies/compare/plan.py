@@ -122,6 +122,10 @@ class CompareConfig:
             )
         if self.common.steps is not None or self.common.out is not None or "lr" in self.common.model:
             raise InputError("common.steps and common.out follow from the comparison: leave them out")
+        if self.common.init_from is not None:
+            raise InputError("a comparison trains every model from its own start: leave out common.init_from")
+        # the budget says how long; one that began when this had a default of its own is the same comparison
+        object.__setattr__(self, "common", self.common.replace(tokens=None))
 
     def _check_model(self, name: str) -> None:
         rates = self.rates(name)
