@@ -1,6 +1,7 @@
 """Texts in pieces, beyond the context, from exported folders, and in a loop of prompts."""
 
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -139,7 +140,7 @@ def test_ctrl_c_at_a_terminal(run: str) -> None:
         assert process.stdout is not None
         shown = b""
         while not shown.endswith(b"> "):
-            piece = process.stdout.read1()
+            piece = os.read(process.stdout.fileno(), 4096)
             assert piece, shown
             shown += piece
         process.stdin.write(b"\x03")

@@ -78,12 +78,10 @@ def evaluate(
             f"{target} brings no data of its own: give --text FILE, --data FOLDER (prepared tokens), or --probes"
         )
     with tempfile.TemporaryDirectory(prefix="sympformer-") as work:
-        if text is not None:
-            prepared: Prepared | None = prepare_text(trained, text, Path(work), column, separator, encoding)
-            split = "train" if split == "validation" and prepared.sheet.splits.keys() == {"train"} else split
-            prepared.tokens(split)  # says at once if there is no such split
-        else:
+        if text is None:
             prepared = open_text(trained, data, split)
+        else:
+            prepared, split = prepare_text(trained, text, split, Path(work), column, separator, encoding)
         print(trained.title)
         if prepared is not None:
             _print_losses(trained, prepared, split, tokens, batch_size, whole=text is not None)
@@ -170,28 +168,26 @@ def open_text(trained: Trained, data: str | None, split: str) -> "Prepared | Non
 
 
 def prepare_text(
-    trained: Trained, corpus: str, work: Path, column: str = "text", separator: str = "auto", encoding: str = "utf-8"
-) -> "Prepared":
-    """A corpus in the model's own tokens, nothing held out, in a folder below `work`."""
+    trained: Trained, corpus: str, split: str, work: Path, column: str, separator: str, encoding: str
+) -> "tuple[Prepared, str]":
+    """A corpus in the model's own tokens, nothing held out, in a folder below `work`; and its split to score: the one
+    asked for where it has splits of its own, else all of it.
+    """
     from sympformer.data import Tokenizer, load_tokenizer, prepare
 
-    own = trained.target.tokenizer
+    own, saved = trained.target.tokenizer, work / "tokenizer"
     tokenizer = own if isinstance(own, Tokenizer) else load_tokenizer(trained.target.name)
-    (work / "tokenizer").mkdir()
-    tokenizer.save(work / "tokenizer")
-    prepared = prepare(
-        corpus,
-        str(work / "tokenizer"),
-        work / "tokens",
-        validation=0.0,
-        column=column,
-        separator=separator,
-        encoding=encoding,
-    )
-    difference = tokenizer_difference(trained.target, prepared, "train")
+    saved.mkdir()
+    tokenizer.save(saved)
+    reading = {"column": column, "separator": separator, "encoding": encoding}
+    prepared = prepare(corpus, str(saved), work / "tokens", validation=0.0, **reading)  # type: ignore[arg-type]
+    if split == "validation" and prepared.sheet.splits.keys() == {"train"}:
+        split = "train"
+    prepared.tokens(split)  # says at once if there is no such split
+    difference = tokenizer_difference(trained.target, prepared, split)
     if difference is not None:
         raise InputError(f"{corpus} cannot be cut into tokens as {trained.target.name} wants it: {difference}")
-    return prepared
+    return prepared, split
 
 
 def tokenizer_difference(target: "Target", prepared: "Prepared", split: str) -> str | None:
