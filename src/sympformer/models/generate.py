@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from sympformer.errors import InputError
+from sympformer.errors import DivergenceError, InputError
 
 if TYPE_CHECKING:
     from sympformer.models.cache import Cache
@@ -126,7 +126,7 @@ def _continue(
     for place in range(shortest, end):
         if all(done):
             break
-        drawn = draw(context.feed(ids)).tolist()
+        drawn = draw(_finite(context.feed(ids))).tolist()
         for i, row in enumerate(rows):
             if place >= lengths[i] and not done[i]:
                 row.append(drawn[i])
@@ -134,6 +134,17 @@ def _continue(
         # a finished row is fed its last token; nothing reads what follows
         ids = ids.new_tensor([[row[place] if place < len(row) else row[-1]] for row in rows])
     return [prompts[0].new_tensor(row) for row in rows]
+
+
+def _finite(logits: Tensor) -> Tensor:
+    """Logits to draw from. The likeliest of numbers that are none would be a token like any other."""
+    if not bool(torch.isfinite(logits).all()):
+        dtype = str(logits.dtype).removeprefix("torch.")
+        raise DivergenceError(
+            f"the model's logits are not finite (computed in {dtype}): its weights are of no use, or too large for"
+            " float16; try float32"
+        )
+    return logits
 
 
 def _prompts(model: "LanguageModel", idx: Prompt) -> tuple[list[Tensor], bool]:

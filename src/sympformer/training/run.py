@@ -15,7 +15,7 @@ from sympformer import provenance
 from sympformer.atomic import Taken, is_new, staged_folder, write_file
 from sympformer.data import Prepared, Tokenizer, load_tokenizer
 from sympformer.data.tokenizers import SHEET, TABLE
-from sympformer.errors import DivergenceError, InputError
+from sympformer.errors import InputError
 from sympformer.locks import Busy, Lock
 from sympformer.models import LanguageModel, ModelConfig, build_model
 from sympformer.provenance import CONTINUED, Code, codes_in, this_code
@@ -221,12 +221,7 @@ def sample_text(
     if room < 1 and model.cfg.overflow == "error":
         raise InputError(f"the prompt has {len(ids)} tokens and the model sees {model.cfg.block_size}; shorten it")
     new = max_new_tokens if model.cfg.overflow == "slide" else min(max_new_tokens, room)
-    try:
-        out = model.generate([ids], new, temperature, top_k, top_p, seed, stop_tokens=(tokenizer.end_of_text,))
-    except RuntimeError as error:
-        if "probability tensor" not in str(error):
-            raise
-        raise DivergenceError("the model's logits are not finite: its weights are of no use") from error
+    out = model.generate([ids], new, temperature, top_k, top_p, seed, stop_tokens=(tokenizer.end_of_text,))
     drawn = [i for i in out[0].tolist() if i < tokenizer.end_of_text]  # the end and padding ids have no text
     return tokenizer.decode(drawn)
 

@@ -1,12 +1,13 @@
 """`sympformer eval`: score a trained model on text and on probes, from a run or a Hugging Face folder."""
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from sympformer.errors import InputError
+from sympformer.errors import DivergenceError, InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -212,7 +213,10 @@ def text_losses(
     device = next((p.device for p in trained.target.model.parameters()), torch.device("cpu"))
     sums = evaluate_sums(loss_of, device, blocks, prepared.tokenizer.byte_lengths(), batch_size)
     next(ticks, None)  # takes the bar away
-    return summary(*sums)
+    result = summary(*sums)
+    if not math.isfinite(result.loss):
+        raise DivergenceError(f"the loss of {trained.title} is not finite: its weights are of no use")
+    return result
 
 
 def _print_losses(trained: Trained, prepared: "Prepared", split: str, tokens: int | None, batch_size: int) -> None:
