@@ -103,8 +103,8 @@ def check_seal(folder: Path, checkpoint: Checkpoint | None = None) -> None:
 def _changed(file: Path, checksum: str | None) -> bool:
     try:
         return checksum is not None and sha256(read_bytes(file)) != checksum
-    except OSError:
-        return True
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror}") from error
 
 
 def _circumstances(prepared: Prepared) -> dict[str, Any]:
