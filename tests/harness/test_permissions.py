@@ -1,4 +1,4 @@
-"""Folders that cannot be written to, files that cannot be read, disks that are full: one sentence, nothing half-written.
+"""Folders that cannot be written to, files that cannot be read, full disks: one sentence, nothing half-written.
 
 Whoever runs the tests may be root, whom no permission stops: the power to pass them over is laid down for a while.
 """
