@@ -20,6 +20,7 @@ from sympformer.locks import Busy, Lock
 from sympformer.models import LanguageModel, ModelConfig, build_model
 from sympformer.provenance import CONTINUED, Code, codes_in, this_code
 from sympformer.safe_files import read_bytes, read_json, read_sealed, sealed, sha256
+from sympformer.training import origin
 from sympformer.training.checkpoint import Checkpoint, CheckpointFolder, Say, load_model_tensors
 from sympformer.training.config import TrainConfig, load_config
 from sympformer.training.metrics import JSONL, records_sha256
@@ -54,7 +55,7 @@ def create(config: TrainConfig, cfg: ModelConfig, prepared: Prepared) -> Lock:
                 prepared.tokenizer.save(work / TOKENIZER)
                 write_file(work / MODEL, cfg.to_json())
                 write_file(work / CONFIG, config.to_yaml())
-                write_environment(work, provenance.environment() | _circumstances(prepared))
+                write_environment(work, provenance.environment() | _circumstances(prepared) | _mark(work / CONFIG))
                 lock = Lock(work / CONFIG)
         except Taken:  # by a run that began at the same time
             if config.out is not None:
@@ -105,6 +106,12 @@ def _changed(file: Path, checksum: str | None) -> bool:
         return checksum is not None and sha256(read_bytes(file)) != checksum
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
+
+
+def _mark(config: Path) -> dict[str, str]:
+    """By which a run that was trained here is known, see `training.origin`."""
+    made = origin.mark(config.read_bytes())
+    return {} if made is None else {origin.MARK: made}
 
 
 def _circumstances(prepared: Prepared) -> dict[str, Any]:

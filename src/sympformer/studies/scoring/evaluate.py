@@ -43,6 +43,7 @@ def evaluate(
     batch_size: int = 16,
     probes: bool = False,
     trust_remote_code: bool = False,
+    trust_data: bool = False,
 ) -> int:
     """Score a trained model: nats per token, perplexity, bits per byte, and probes of what it can do.
 
@@ -55,12 +56,17 @@ def evaluate(
         batch_size: Texts in one forward pass.
         probes: Also ask for recalled words, agreement and pronouns (see docs/probes.md).
         trust_remote_code: Run code that lies in a Hugging Face folder.
+        trust_data: Open the path or dataset that a run from elsewhere names as its data.
     """
+    from sympformer.training.origin import check_data
+
     for name, number in (("tokens", tokens), ("batch_size", batch_size)):
         if number is not None and number < 1:
             raise InputError(f"{name} must be at least 1, got {number}")
     if trained_kind(target) == "hf" and data is None and not probes:
         raise InputError(f"{target} brings no data of its own: give --data FOLDER (prepared tokens), --probes, or both")
+    if trained_kind(target) == "run" and data is None:
+        check_data(Path(target), trust=trust_data)
     trained = open_trained(target, which, trust_remote_code)
     if probes and trained.target.tokenizer is None:
         raise InputError(f"{target} has no tokenizer, and the probes are text: save the model's tokenizer beside it")
