@@ -158,9 +158,8 @@ def _parquet(path: Path, column: str) -> Texts:
             table = pq.ParquetFile(file, buffer_size=CHUNK)
             if column not in table.schema_arrow.names:
                 raise missing_column(str(path), column, table.schema_arrow.names)
-            done, total = 0, max(1, table.metadata.num_rows)
-            for value in _values(table, column, path):
-                done += 1
+            total = max(1, table.metadata.num_rows)
+            for done, value in enumerate(_values(table, column, path), start=1):
                 yield as_text({column: value}, column, f"{path}, row {done}"), size * done // total
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path} is not a whole parquet file: {str(error).splitlines()[0]}") from error
