@@ -163,7 +163,7 @@ def test_a_folder_of_save_pretrained(exported: Path, tmp_path: Path, capsys: pyt
     assert run.tokenizer.name == "bpe:300"
     capsys.readouterr()
     assert cli.main(["eval", str(out)]) == 2
-    assert "unknown corpus 'unknown'" in capsys.readouterr().err
+    assert "its config names the text 'unknown'" in capsys.readouterr().err
 
 
 def test_a_bfloat16_folder_becomes_float32(exported: Path, tmp_path: Path) -> None:
