@@ -148,7 +148,8 @@ def test_what_float16_cannot_hold_is_refused(name: str, temperature: float) -> N
     model = scaled(name, "tuned", 1000.0, matrices_only=True)
     with torch.autocast("cpu", dtype=torch.float16), pytest.raises(DivergenceError, match="too large for float16"):
         model.generate(tokens(1, T=4), 2, temperature=temperature)
-    assert model.generate(tokens(1, T=4), 2, temperature=temperature).shape == (1, 6)  # float32 holds it
+    (text,) = model.generate(tokens(1, T=4), 2, temperature=temperature)  # float32 holds it
+    assert len(text) == 6
 
 
 @every_model

@@ -38,9 +38,9 @@ def check_data(run: Path, data: DataConfig | None = None, trust: bool = False) -
     place = outside(wanted if data is None else data)
     if trust or place is None:
         return
-    key, found = _key(), read_environment(run).get(MARK)
-    ours = key is not None and isinstance(found, str) and found.isascii()
-    if ours and hmac.compare_digest(found, _mark(key, read_bytes(run / CONFIG))) and data in (None, wanted):
+    key, found = _key(), str(read_environment(run).get(MARK)).encode("utf-8", "replace")
+    ours = key is not None and hmac.compare_digest(found, _mark(key, read_bytes(run / CONFIG)).encode())
+    if ours and data in (None, wanted):
         return
     raise InputError(
         f"{run} was not trained here, and its config names {place}: if you want that opened, say --trust_data, "
