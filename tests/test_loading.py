@@ -98,8 +98,8 @@ def test_a_factory_leaves_the_random_state_alone(place: Path) -> None:
         ),
         ("bad_syntax.py:build", "cannot import bad_syntax.py: SyntaxError"),
         (":build", "cannot import "),
-        ("broken_hf", "config.json is not the config of a Hugging Face model"),
-        ("list_hf", "config.json is not the config of a Hugging Face model"),
+        ("broken_hf", "config.json is damaged: it is not JSON"),
+        ("list_hf", "config.json is damaged: it must hold named values"),
     ],
 )
 def test_wrong_targets_get_one_sentence(text: str, message: str, place: Path) -> None:

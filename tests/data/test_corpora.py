@@ -325,3 +325,21 @@ def test_pipes_and_lines_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = write(tmp_path / "a.jsonl", b'{"text": "' + b"x" * 2000)
     with pytest.raises(InputError, match=r"a\.jsonl, line 1 is longer than"):
         read(path)
+
+
+def test_parquet_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that stands in a file a thousand times takes its room there once; read, it is not there all at once."""
+    pa = pytest.importorskip("pyarrow", reason="parquet needs pyarrow")
+    import pyarrow.parquet as pq
+
+    size, rows = 100_000, 1024
+    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * size]))
+    pq.write_table(pa.table({"text": repeated}), tmp_path / "a.parquet")
+    largest = 0
+    for text, _ in formats.documents(tmp_path / "a.parquet", Reading(), alone=True):
+        assert len(text) == size
+        largest = max(largest, pa.total_allocated_bytes())
+    assert largest < rows * size / 10
+    monkeypatch.setattr(formats, "LONGEST_LINE", 10)
+    with pytest.raises(InputError, match=r"a\.parquet holds texts of .* make them several documents"):
+        read(tmp_path / "a.parquet")

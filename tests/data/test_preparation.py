@@ -296,3 +296,16 @@ def test_verified_once_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     os.utime(tmp_path / "train.bin", ns=(0, 0))
     load_prepared(tmp_path)
     assert [file.name for file in read] == ["train.bin"]
+
+
+def test_a_change_that_hides_its_time_is_found(tmp_path: Path) -> None:
+    prepare("storybook:30", "byte", tmp_path)
+    load_prepared(tmp_path)
+    file = tmp_path / "train.bin"
+    before, content = file.stat(), bytearray(file.read_bytes())
+    content[10] ^= 1
+    with file.open("r+b") as tokens:
+        tokens.write(content)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(InputError, match="is damaged"):
+        load_prepared(tmp_path)

@@ -116,6 +116,9 @@ def test_a_small_bpe_keeps_the_name_it_was_asked_for(tmp_path: Path) -> None:
         ({"pre_tokenizer": None}, "it splits texts into other words"),
         ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}}, "it splits texts into other words"),
         ({"added_tokens": [{"id": 300, "content": "<pad>"}]}, "added tokens such as '<pad>'"),
+        ({"pre_tokenizer": "bytes"}, "it is damaged"),
+        ({"added_tokens": 5}, "it is damaged"),
+        ({"added_tokens": ["<pad>"]}, "it is damaged"),
         ({"model": {"type": "WordPiece", "vocab": {"the": 0}}}, r"is not a byte-level BPE tokenizer\.json"),
     ],
 )
@@ -130,9 +133,10 @@ def test_other_kinds_of_tokenizer_are_refused(change: dict[str, Any], message: s
 def test_damaged_tables_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no tokenizer in"):
         read_tokenizer(tmp_path)
-    (tmp_path / TABLE).write_text('{"model": {')
-    with pytest.raises(InputError, match="is damaged: it is not JSON"):
-        read_tokenizer(tmp_path)
+    for text in ('{"model": {', '{"model": ' + "[" * 100_000):
+        (tmp_path / TABLE).write_text(text)
+        with pytest.raises(InputError, match="is damaged: it is not JSON"):
+            read_tokenizer(tmp_path)
     save_fast_tokenizer(own("bpe:300"), tmp_path, 64)
     with pytest.raises(InputError, match="is not the tokenizer of the export"):
         read_tokenizer(tmp_path, own("byte").describe())

@@ -15,7 +15,8 @@ from typing import Any
 
 from sympformer import cli
 
-HANG, MEMORY, ADDRESSES = 30, 2_000_000, 16 << 30  # seconds, kB, bytes
+HANG = int(os.environ.get("SYMPFORMER_HARNESS_PATIENCE", "30"))  # seconds
+MEMORY, ADDRESSES = 2_000_000, 16 << 30  # kB, bytes
 
 
 _largest = [0]

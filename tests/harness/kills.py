@@ -13,7 +13,7 @@ from typing import Any
 from sympformer import cli
 from tests.harness.artefacts import COMPARE, EXPORT, PREPARE, TRAIN
 from tests.harness.damage import figures
-from tests.harness.guard import Tally, inside
+from tests.harness.guard import HANG, Tally, inside
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -50,7 +50,7 @@ def child(command: list[str], seconds: float | None) -> tuple[int | None, float]
             code = cli.main(command)
         finally:
             os._exit(code)
-    end = started + (seconds if seconds is not None else 30.0)
+    end = started + (seconds if seconds is not None else HANG)
     while time.monotonic() < end:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
@@ -77,7 +77,7 @@ def attack(folder: Path, work: Path, count: int, seed: int = 0) -> Tally:
             code, _ = child(again if name != "train" or made else command, None) if not whole else (0, 0.0)
             tally.cases += 1
             if code is None:
-                tally.note("hang over 30 s", f"{i} {name}")
+                tally.note(f"hang over {HANG} s", f"{i} {name}")
             elif code != 0:
                 tally.note("loss", f"{i} {name}: the same command ended with {code}")
             elif same(Path(makes)) != same(folder / makes):

@@ -34,12 +34,15 @@ TRAINING += [
 COMMANDS: dict[str, tuple[list[str], list[str]]] = {
     "train": ([*SMALL, "--data.folder=data"], TRAINING),
     "sample": (["run", "--max_new_tokens=2"], ["prompt", "n", "temperature", "top_k", "top_p", "seed", "which"]),
-    "eval": (["run", "--tokens=32"], ["data", "split", "which", "tokens", "batch_size", "trust_remote_code"]),
+    "eval": (
+        ["run", "--tokens=32"],
+        ["data", "split", "which", "tokens", "batch_size", "trust_remote_code", "trust_data"],
+    ),
     "audit": (["linear-ab2", "--length=4"], ["vocab_size", "length", "seed", "json", "trust_remote_code"]),
     "describe": (["softmax-ab2"], ["preset", "n_layer", "d_model"]),
     "export": (["run", "new"], ["which", "push", "private"]),
     "import": (["export", "new"], ["out", "folder"]),
-    "report": (["run", "--out=page.html"], ["out", "baseline", "metric", "mixed_code"]),
+    "report": (["run", "--out=page.html"], ["out", "baseline", "metric", "mixed_code", "trust_data"]),
     "data prepare": (
         ["--corpus=storybook:40", "--tokenizer=byte", "--out=new"],
         ["corpus", "tokenizer", "out", "seed", "validation", "test", "column", "separator", "limit", "overwrite"],

@@ -2,30 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.harness import artefacts, damage, kills, lines
+from tests.harness import damage, kills, lines
 from tests.harness.guard import Tally
 
 LINES, CORRUPTIONS, KILLS = map(int, os.environ.get("SYMPFORMER_HARNESS", "100,30,10").split(","))
 SEED = int(os.environ.get("SYMPFORMER_HARNESS_SEED", "0"))
-
-
-@pytest.fixture(scope="module")
-def one_of_everything(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("harness")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SYMPFORMER_CACHE", str(folder / "cache"))
-        patch.setenv("HF_HUB_OFFLINE", "1")
-        patch.setattr("sympformer.studies.compare.workers.Workers", artefacts.InPlace)
-        for cost in ("tokens_per_second", "memory_mb"):  # measuring them takes longer than all the rest
-            patch.setattr(
-                f"sympformer.studies.compare.comparison.{cost}", lambda models, batch: dict.fromkeys(models, 1e3)
-            )
-        artefacts.make(folder)
-        yield folder
 
 
 def check(tally: Tally, count: int) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import sympformer as sf
 from sympformer.errors import InputError
 from sympformer.models import PRESETS, VARIANTS, ModelConfig
 from sympformer.models.describe import parameter_counts
+from sympformer.safe_files import LARGEST_YAML
 from tests.models.cases import CHOICES, every_choice
 
 
@@ -148,6 +151,24 @@ def test_bad_names_and_files(tmp_path: Any) -> None:
         ModelConfig.from_text("[1, 2]")
     with pytest.raises(InputError, match="did you mean 'n_head'"):
         sf.variant("softmax-ab2").replace(n_heads=2)
+
+
+def test_a_config_of_somebody_else_is_read_with_care(tmp_path: Path) -> None:
+    bomb = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
+    for text, message in {
+        bomb: "an anchor",
+        "n_layer: " + "[" * 500: "nested more",
+        "n_head: !!int 1": "a tag",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            ModelConfig.from_text(text)
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "large.json").write_text(" " * (LARGEST_YAML + 1))
+    (tmp_path / "latin.json").write_bytes(b'{"attention": "na\xefve"}')
+    for name, message in {"pipe": "not a regular file", "large": "at most", "latin": "not UTF-8 text"}.items():
+        with pytest.raises(InputError, match=message):
+            ModelConfig.load(tmp_path / f"{name}.json")
+    assert ModelConfig.from_text('{"c_lin": 1e-05}').c_lin == 1e-5  # a number as JSON writes it
 
 
 def test_an_option_without_effect_is_refused() -> None:

@@ -13,8 +13,8 @@ import torch
 
 import sympformer as sf
 from sympformer import ops
-from sympformer.errors import InputError
-from sympformer.models import PRESETS, VARIANTS, Decoder, perturb_
+from sympformer.errors import DivergenceError, InputError
+from sympformer.models import PRESETS, VARIANTS, Decoder, LanguageModel, perturb_
 from sympformer.models.describe import kernel_passes, parameter_counts
 from sympformer.nn import LearnedScalars, ScalarSpec, View
 from tests.models.cases import SIZE, every_model, make, tokens
@@ -119,6 +119,37 @@ def test_no_nan_for_adversarial_inputs(name: str, preset: str, precision: str) -
 def test_perturbed_and_scaled_weights_stay_finite(name: str, preset: str) -> None:
     model = perturb_(make(name, preset, torch.float32), std=6.0)
     assert torch.isfinite(model(tokens()).logits).all()
+
+
+def scaled(name: str, preset: str, times: float, matrices_only: bool = False) -> LanguageModel:
+    model = make(name, preset, torch.float32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 2 or not matrices_only:
+                parameter.mul_(times)
+    return model
+
+
+@pytest.mark.parametrize(("times", "matrices_only"), [(1000.0, True), (30.0, False)], ids=["matrices", "everything"])
+@every_model
+def test_weights_of_any_size_stay_finite(name: str, preset: str, times: float, matrices_only: bool) -> None:
+    """Also where a step of size zero would be divided by: raw scalars are scaled too."""
+    model = scaled(name, preset, times, matrices_only)
+    loss = model(tokens(1), targets=tokens(1)).loss
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", ["softmax-baseline", "softmax-exp-euler", "linear-presymp-euler"])
+def test_what_float16_cannot_hold_is_refused(name: str, temperature: float) -> None:
+    """No bound helps a product of matrices that leaves the numbers of its dtype: nothing is drawn from what is left."""
+    model = scaled(name, "tuned", 1000.0, matrices_only=True)
+    with torch.autocast("cpu", dtype=torch.float16), pytest.raises(DivergenceError, match="too large for float16"):
+        model.generate(tokens(1, T=4), 2, temperature=temperature)
+    (text,) = model.generate(tokens(1, T=4), 2, temperature=temperature)  # float32 holds it
+    assert len(text) == 6
 
 
 @every_model

@@ -17,7 +17,7 @@ from sympformer.safe_files import read_json, sealed, unsealed
 FORMAT = 1
 SHEET = "sheet.json"
 CHUNK = 1 << 24  # bytes verified at a time
-_right: set[tuple[str, int, int, int, str]] = set()  # token files that this process has verified
+_right: set[tuple[str | int, ...]] = set()  # token files that this process has verified
 DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 
 
@@ -95,6 +95,7 @@ class Prepared:
                 found.st_ino,
                 found.st_size,
                 found.st_mtime_ns,
+                found.st_ctime_ns,  # which nobody sets back
                 described.sha256,
             )
             if anew or key not in _right:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from safetensors import SafetensorError
+
 from sympformer.atomic import is_new, staged_folder
 from sympformer.errors import InputError
 from sympformer.exchange.bundle import bundle
@@ -44,7 +46,7 @@ def export_run(
     if not report.passed:
         say("the audit failed, and the card says so: see 'sympformer audit'")
     with staged_folder(out, last=CONFIG) as work:
-        to_hugging_face(trained).save_pretrained(work)
+        _save(to_hugging_face(trained), work, out)
         save_fast_tokenizer(trained.tokenizer, work, trained.model.cfg.block_size)
         for file, source in bundle().items():
             (work / file).write_text(source, encoding="utf-8")
@@ -56,6 +58,14 @@ def export_run(
         record = record.with_files(work, protected)
         (work / RECORD).write_text(record.to_json(), encoding="utf-8")
     return record
+
+
+def _save(model: "SympFormerForCausalLM", work: Path, out: Path) -> None:
+    """Weights and config; the library that writes the weights has an error of its own for a disk that is full."""
+    try:
+        model.save_pretrained(work)
+    except SafetensorError as error:
+        raise InputError(f"cannot write {out}: {error}") from error
 
 
 def check_new(out: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from sympformer.config_checks import check_names
 from sympformer.errors import InputError
 from sympformer.nn import DYNAMICS, StackConfig
+from sympformer.safe_files import LARGEST_YAML, parse_yaml, read_text
 
 StartMomentum = Literal["zero", "embedded"]
 Overflow = Literal["error", "slide"]
@@ -72,7 +73,7 @@ class ModelConfig(StackConfig):
         import yaml
 
         try:
-            values = yaml.safe_load(text)  # JSON is YAML
+            values = parse_yaml(text)  # JSON is YAML
         except yaml.YAMLError as error:
             raise InputError(f"{where} is neither JSON nor YAML: {' '.join(str(error).split())}") from None
         if not isinstance(values, dict):
@@ -87,8 +88,4 @@ class ModelConfig(StackConfig):
     @classmethod
     def load(cls, path: str | Path) -> "ModelConfig":
         """Read what `save` wrote."""
-        try:
-            text = Path(path).read_text()
-        except OSError as error:
-            raise InputError(f"cannot read the model config {path}: {error.strerror}") from None
-        return cls.from_text(text, str(path))
+        return cls.from_text(read_text(Path(path), LARGEST_YAML, "the model config "), str(path))

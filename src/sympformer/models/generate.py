@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from sympformer.errors import InputError
+from sympformer.errors import DivergenceError, InputError
 
 if TYPE_CHECKING:
     from sympformer.models.cache import Cache
@@ -130,8 +130,8 @@ class _Sampler:
     def __call__(self, logits: Tensor) -> Tensor:
         """(B, V) -> (B,)."""
         if self.temperature == 0:
-            return logits.argmax(-1)
-        logits = logits.float() / self.temperature
+            return _finite(logits).argmax(-1)
+        logits = _finite(logits).float() / self.temperature
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             least = logits.topk(self.top_k, -1).values[:, -1:]
             logits = logits.masked_fill(logits < least, -torch.inf)
@@ -168,6 +168,17 @@ def _continue(
         # a finished row is fed its last token; nothing reads what follows
         ids = ids.new_tensor([[row[place] if place < len(row) else row[-1]] for row in rows])
     return [prompts[0].new_tensor(row) for row in rows]
+
+
+def _finite(logits: Tensor) -> Tensor:
+    """Logits to draw from. The likeliest of numbers that are none would be a token like any other."""
+    if not bool(torch.isfinite(logits).all()):
+        dtype = str(logits.dtype).removeprefix("torch.")
+        raise DivergenceError(
+            f"the model's logits are not finite (computed in {dtype}): its weights are of no use, or too large for"
+            " float16; try float32"
+        )
+    return logits
 
 
 def _prompts(model: "LanguageModel", idx: Prompt) -> tuple[list[Tensor], bool]:

@@ -13,6 +13,7 @@ from sympformer.config_checks import check_names, check_types
 from sympformer.errors import InputError
 from sympformer.flows import INTEGRATORS, FrozenIntegrator
 from sympformer.flows.systems.softmax import Form
+from sympformer.nn.scalars import SMALLEST
 from sympformer.nn.tables import ATTENTIONS, DYNAMICS, MLPS, NO_MLP, POSITIONS, check_choice
 
 Heads = Literal["averaged", "multi", "projected"]
@@ -174,8 +175,10 @@ class StackConfig:
             if not 0 < getattr(self, name) < 1:
                 raise InputError(f"{name} must lie strictly between 0 and 1, got {getattr(self, name)}")
         for name in ("h_x", "h_y", "c_log", "c_lin", "t0", "gamma", "momentum_gain", "momentum_cap"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise InputError(f"{name} must be positive and finite, got {getattr(self, name)}")
+            if not SMALLEST <= getattr(self, name) < math.inf:
+                raise InputError(
+                    f"{name} must be positive and finite, {SMALLEST:g} at least, got {getattr(self, name)}"
+                )
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout must lie in [0, 1), got {self.dropout}")
 

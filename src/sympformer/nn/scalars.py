@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 Domain = Literal["positive", "fraction"]
+SMALLEST = 1e-12  # of a positive scalar: multistep schemes divide by the step before
 Row = TypeVar("Row")
 
 
@@ -61,7 +62,8 @@ class LearnedScalars(nn.Module, Generic[Row]):
         """By name: 0-dimensional tensors (learned) and floats (fixed)."""
         values: dict[str, Tensor | float] = {n: s.start for n, s in self.specs.items() if not s.learn}
         if self.positive is not None:
-            values |= zip(self.names["positive"], nn.functional.softplus(self.positive).unbind(), strict=True)
+            positive = nn.functional.softplus(self.positive).clamp_min(SMALLEST)
+            values |= zip(self.names["positive"], positive.unbind(), strict=True)
         if self.fraction is not None:
             values |= zip(self.names["fraction"], self.fraction.sigmoid().unbind(), strict=True)
         return values

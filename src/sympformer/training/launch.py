@@ -210,7 +210,8 @@ def _train(
         usable = checkpoints.steps("step")
         last = f"the checkpoint of step {usable[-1]} is usable" if usable else "there is no checkpoint yet"
         raise InputError(
-            f"the disk of {folder} is full; {last}: free some space and continue with --resume true --out {folder}"
+            f"the disk of {folder} is full; {last}: free some space and continue "
+            f"(train --resume true --out {folder}, or the same compare again)"
         ) from error
     finally:
         with suppress(OSError):

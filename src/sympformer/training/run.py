@@ -21,6 +21,7 @@ from sympformer.locks import Busy, Lock
 from sympformer.models import LanguageModel, ModelConfig, build_model
 from sympformer.provenance import CONTINUED, Code, codes_in, this_code
 from sympformer.safe_files import read_bytes, read_json, read_sealed, sealed, sha256
+from sympformer.training import origin
 from sympformer.training.checkpoint import (
     Checkpoint,
     CheckpointFolder,
@@ -71,7 +72,9 @@ def create(config: TrainConfig, cfg: ModelConfig, prepared: Prepared, weights: "
                 write_file(work / CONFIG, config.to_yaml())
                 if weights is not None:
                     CheckpointFolder(work / CHECKPOINTS).save(Progress(), model_tensors(weights.model), {})
-                write_environment(work, provenance.environment() | _circumstances(prepared) | begun)
+                write_environment(
+                    work, provenance.environment() | _circumstances(prepared) | begun | _mark(work / CONFIG)
+                )
                 lock = Lock(work / CONFIG)
         except Taken:  # by a run that began at the same time
             if config.out is not None:
@@ -120,8 +123,14 @@ def check_seal(folder: Path, checkpoint: Checkpoint | None = None) -> None:
 def _changed(file: Path, checksum: str | None) -> bool:
     try:
         return checksum is not None and sha256(read_bytes(file)) != checksum
-    except OSError:
-        return True
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror}") from error
+
+
+def _mark(config: Path) -> dict[str, str]:
+    """By which a run that was trained here is known, see `training.origin`."""
+    made = origin.mark(config.read_bytes())
+    return {} if made is None else {origin.MARK: made}
 
 
 def _circumstances(prepared: Prepared) -> dict[str, Any]:

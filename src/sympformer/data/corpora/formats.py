@@ -17,6 +17,7 @@ from sympformer.errors import InputError
 
 END_OF_TEXT = "<|endoftext|>"
 BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
+MOST_ROWS = 16  # of a parquet file, read at a time; more are hardly faster
 LONGEST = 1 << 20  # characters of a document in a .txt file; a longer one is cut at a line end
 SHORT, SEVERAL = 256, 20  # so many pieces that average so few characters (some 64 tokens) are not documents
 
@@ -214,16 +215,31 @@ def _parquet(path: Path, reading: Reading, alone: bool) -> Texts:
     size = path.stat().st_size
     with _seekable(path) as file:
         try:
-            table = pq.ParquetFile(file)
+            table = pq.ParquetFile(file, buffer_size=CHUNK)
             if column not in table.schema_arrow.names:
                 raise missing_column(str(path), column, table.schema_arrow.names)
-            done, total = 0, max(1, table.metadata.num_rows)
-            for batch in table.iter_batches(batch_size=1024, columns=[column]):
-                for value in batch.column(0).to_pylist():
-                    done += 1
-                    yield as_text({column: value}, column, f"{path}, row {done}"), size * done // total
+            total = max(1, table.metadata.num_rows)
+            for done, value in enumerate(_values(table, column, path), start=1):
+                yield as_text({column: value}, column, f"{path}, row {done}"), size * done // total
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path} is not a whole parquet file: {str(error).splitlines()[0]}") from error
+
+
+def _values(table: Any, column: str, path: Path) -> Iterator[Any]:
+    """The values of a column, few in memory at a time: a text that stands many times may take no room in the file."""
+    for group in range(table.num_row_groups):
+        described = table.metadata.row_group(group)
+        parts = [described.column(i) for i in range(described.num_columns)]
+        whole = sum(part.total_uncompressed_size for part in parts if part.path_in_schema == column)
+        mean = whole / max(1, described.num_rows)
+        if mean > LONGEST_LINE:
+            raise InputError(
+                f"{path} holds texts of {mean / (1 << 20):,.0f} MB, where {LONGEST_LINE >> 20} MB are the most: "
+                "make them several documents"
+            )
+        rows = int(min(MOST_ROWS, max(1, CHUNK // max(1, mean))))
+        for batch in table.iter_batches(batch_size=rows, row_groups=[group], columns=[column]):
+            yield from (value.as_py() for value in batch.column(0))
 
 
 @contextmanager

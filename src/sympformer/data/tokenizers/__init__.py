@@ -86,7 +86,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         kind = KINDS[name.partition(":")[0]]
     except OSError as error:
         raise InputError(f"no tokenizer in {folder}: cannot read {error.filename} ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{sheet} is not the sheet of a saved tokenizer ({error})") from error

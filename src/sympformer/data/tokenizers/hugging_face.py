@@ -21,7 +21,7 @@ def read_tokenizer(folder: Path, described: dict[str, Any] | None = None) -> Tok
         whole = json.loads(text)
     except OSError as error:
         raise InputError(f"no tokenizer in {folder}: cannot read {TABLE} ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{file} is damaged: it is not JSON; take a fresh copy of the folder") from error
     vocabulary = Vocabulary.from_json(text, str(file))
     if difference := _difference(whole):
@@ -38,17 +38,18 @@ def read_tokenizer(folder: Path, described: dict[str, Any] | None = None) -> Tok
 
 def _difference(whole: dict[str, Any]) -> str | None:
     """What makes a byte-level `tokenizer.json` encode in another way than ours, if anything does."""
-    byte_level = whole.get("pre_tokenizer") or {}
+    byte_level, added = whole.get("pre_tokenizer") or {}, whole.get("added_tokens", [])
+    fits = isinstance(byte_level, dict) and isinstance(added, list)
+    if not fits or not all(isinstance(token, dict) for token in added):
+        return "it is damaged"
     if whole.get("normalizer") is not None:
         return "it changes the text first"
     if (byte_level.get("type"), byte_level.get("add_prefix_space")) != ("ByteLevel", False):
         return "it splits texts into other words"
     if not byte_level.get("use_regex", True):
         return "it splits texts into other words"
-    if added := [
-        token.get("content") for token in whole.get("added_tokens", []) if token.get("content") != END_OF_TEXT
-    ]:
-        return f"it has added tokens such as {added[0]!r}"
+    if more := [token.get("content") for token in added if token.get("content") != END_OF_TEXT]:
+        return f"it has added tokens such as {more[0]!r}"
     return None
 
 

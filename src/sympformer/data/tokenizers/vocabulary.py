@@ -90,7 +90,7 @@ class Vocabulary:
             merges = tuple(_pair(merge) for merge in model["merges"])
             tokens = sorted((token for token in ids if token != END_OF_TEXT), key=ids.__getitem__)
             contiguous = [ids[token] for token in tokens] == list(range(len(tokens)))
-        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise InputError(f"{where} is not a byte-level BPE tokenizer.json ({error})") from error
         if not contiguous or not set("".join(tokens)) <= set(letter_bytes()):
             raise InputError(f"{where} is not a byte-level BPE tokenizer.json with {END_OF_TEXT} as its last token")

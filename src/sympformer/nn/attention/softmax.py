@@ -25,8 +25,9 @@ from sympformer.nn.parts import Projection, dropout, merge_heads, residual_std, 
 # log z is kept in [-10, 10]: z and 1/z then stay below 22,027, which products with a momentum can carry in float32
 LOG_Z_BOUND = 10.0
 # rho_j multiplies values inside the kernel of form "paper", where an infinity would poison a whole row
-# (B = V A^-1 starts large: rho of 1e5 is ordinary there). Forces of this size still have a norm in float32.
+# (B = V A^-1 starts large: rho of 1e5 is ordinary there).
 RHO_BOUND = 1e12
+FORCE_BOUND = 1e17  # a norm squares what it is given: sums of such squares still fit into float32
 
 
 @dataclass
@@ -155,7 +156,7 @@ class SoftmaxField(Field):
         # z (rho/2 + 1) with rho = kinetic / z^2, without ever forming z^2
         force = (torch.exp(-self.log_z) * kinetic / 2 + torch.exp(self.log_z)) * self.mean
         if self.form == "paper":
-            force = force + torch.exp(self.log_z) * self._others(kinetic)
+            force = (force + torch.exp(self.log_z) * self._others(kinetic)).clamp(-FORCE_BOUND, FORCE_BOUND)
         return dropout(self._mixed(force.to(y.dtype)).to(y.dtype), self.dropout, training=True)
 
     def _others(self, kinetic: Tensor) -> Tensor:

@@ -52,6 +52,7 @@ def report(
     baseline: str | None = None,
     metric: Metric = "loss",
     mixed_code: bool = False,
+    trust_data: bool = False,
 ) -> int:
     """Write one self-contained HTML page about a finished comparison, or about several runs side by side.
 
@@ -61,6 +62,7 @@ def report(
         baseline: For runs: the one that the others are compared with, by default the first.
         metric: For runs: loss (nats per token, one tokenizer for all) or bits_per_byte (whatever the tokenizers).
         mixed_code: Take runs of different code into one table, and have it say so.
+        trust_data: Open the path or dataset that a run or comparison from elsewhere names as its data.
     """
     if not targets:
         raise InputError("say what to report on: the folder of a comparison, or run folders")
@@ -75,12 +77,13 @@ def report(
         if len(targets) > 1 or baseline is not None:
             raise InputError(f"{first} is a comparison with its own models and baseline: name it alone")
         comparison = comparisons.Comparison.open(first, mixed_code)
+        comparison.check_data(trust_data)
         with Workers(1) as workers:
             results = comparison.results(comparison.finished(), workers)
         drawn = pictures(results)
         file = write_outputs(results, first, drawn)
     else:
-        results = runs_results(targets, baseline, metric, mixed_code)
+        results = runs_results(targets, baseline, metric, mixed_code, trust_data)
         drawn = pictures(results)
         file = None
     if out is not None or file is None:

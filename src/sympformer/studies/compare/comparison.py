@@ -28,6 +28,7 @@ from sympformer.studies.results import Results
 from sympformer.studies.scoring.score import kept_score, score_cell
 from sympformer.training.choices import choose_model, open_data
 from sympformer.training.config import read_yaml
+from sympformer.training.origin import check_data
 from sympformer.training.run import run_codes
 
 CONFIG, COSTS = "compare.yaml", "costs.json"
@@ -92,6 +93,11 @@ class Comparison:
             return cls(root, CompareConfig.from_dict(read_yaml(root / CONFIG)), mixed_code)
         except (TypeError, KeyError, ValueError) as error:
             raise InputError(f"{root / CONFIG} is damaged ({error}): it cannot be continued") from error
+
+    def check_data(self, trust: bool) -> None:
+        """Refuse to open what a comparison from elsewhere names as its data, unless it is trusted."""
+        for config in sorted(self.root.glob("runs/*/*/config.yaml")):
+            check_data(config.parent, self.config.common.data, trust)
 
     @cached_property
     def prepared(self) -> Prepared:

@@ -12,6 +12,7 @@ from sympformer.studies.compare.assemble import METRICS, Entry, ScoredRun, descr
 from sympformer.studies.results import Results
 from sympformer.studies.scoring.score import score_run
 from sympformer.training.metrics import read_metrics
+from sympformer.training.origin import check_data
 from sympformer.training.run import TrainedRun, load_run, open_own_data, read_environment, run_codes
 
 NOTES = [
@@ -22,11 +23,16 @@ NOTES = [
 
 
 def runs_results(
-    folders: Sequence[str], baseline: str | None = None, metric: str = "loss", mixed_code: bool = False
+    folders: Sequence[str],
+    baseline: str | None = None,
+    metric: str = "loss",
+    mixed_code: bool = False,
+    trust_data: bool = False,
 ) -> Results:
     """Score runs on held-out text and compare them. baseline: one of the folders, by default the first.
 
-    mixed_code: take runs of different code into one table, which then says so.
+    mixed_code: take runs of different code into one table, which then says so. trust_data: open what runs from
+    elsewhere name as their data.
     """
     if metric not in METRICS:
         raise unknown_name("metric", metric, METRICS)
@@ -36,6 +42,8 @@ def runs_results(
     if baseline is not None and baseline not in (*names, *names.values()):
         raise unknown_name("baseline", baseline, names)
     runs = [load_run(folder) for folder in folders]
+    for run in runs:
+        check_data(run.folder, trust=trust_data)
     _check_comparable(runs, metric)
     codes = [code for run in runs for code in run_codes(run.folder)]
     one_code(codes, "train them again with one code", mixed_code)

@@ -1,5 +1,6 @@
 """`sympformer eval`: score a trained model on text and on probes, from a run or a Hugging Face folder."""
 
+import math
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from sympformer.errors import InputError
+from sympformer.errors import DivergenceError, InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,6 +48,7 @@ def evaluate(
     separator: str = "auto",
     encoding: str = "utf-8",
     trust_remote_code: bool = False,
+    trust_data: bool = False,
 ) -> int:
     """Score a trained model: nats per token, perplexity, bits per byte, and probes of what it can do.
 
@@ -64,12 +66,17 @@ def evaluate(
         separator: Of --text: what stands between the documents of a .txt file.
         encoding: Of --text: how its files are written, such as cp1252.
         trust_remote_code: Run code that lies in a Hugging Face folder.
+        trust_data: Open the path or dataset that a run from elsewhere names as its data.
     """
+    from sympformer.training.origin import check_data
+
     for name, number in (("tokens", tokens), ("batch_size", batch_size)):
         if number is not None and number < 1:
             raise InputError(f"{name} must be at least 1, got {number}")
     if data is not None and text is not None:
         raise InputError("give --text (any corpus) or --data (prepared tokens), not both")
+    if trained_kind(target) == "run" and data is None and text is None:
+        check_data(Path(target), trust=trust_data)
     trained = open_trained(target, which, trust_remote_code)
     if probes and trained.target.tokenizer is None:
         raise InputError(f"{target} has no tokenizer, and the probes are text: save the model's tokenizer beside it")
@@ -253,7 +260,10 @@ def text_losses(
     device = next((p.device for p in trained.target.model.parameters()), torch.device("cpu"))
     sums = evaluate_sums(loss_of, device, blocks, prepared.tokenizer.byte_lengths(), batch_size)
     next(ticks, None)  # takes the bar away
-    return summary(*sums)
+    result = summary(*sums)
+    if not math.isfinite(result.loss):
+        raise DivergenceError(f"the loss of {trained.title} is not finite: its weights are of no use")
+    return result
 
 
 def _print_losses(
