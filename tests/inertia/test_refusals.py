@@ -84,7 +84,7 @@ def test_an_unknown_family_is_told_what_to_do() -> None:
     model = transformers.OPTModel(
         transformers.OPTConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, ffn_dim=16, num_attention_heads=2)
     )
-    with pytest.raises(InputError, match="unknown family 'opt': choose one of gpt2, .*, any other with blocks="):
+    with pytest.raises(InputError, match=r"unknown family 'opt': choose one of gpt2, .*, any other with blocks="):
         sf.accelerate(model)
     assert sf.accelerate(model, blocks="decoder.layers") is model  # pre-norm, as most OPT are
 

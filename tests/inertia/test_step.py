@@ -81,7 +81,7 @@ class Descent(nn.Module):
 @pytest.mark.parametrize("scheme", ACCELERATED)
 @pytest.mark.parametrize("gain", [0.0, 0.05, 1.0])
 def test_the_energy_falls(scheme: str, gain: float) -> None:
-    """With f = -tau grad U and small steps, E = tau U + c/2 |y|^2 falls from block to block, whatever the gain c >= 0."""
+    """With f = -tau grad U and small steps, tau U + c/2 |y|^2 falls from block to block, whatever the gain c >= 0."""
     model = sf.accelerate(Plain(Descent, depth=40), scheme, blocks="body.blocks", start={"h": 0.05})
     blocks, states = list(model.body["blocks"]), list[tuple[Tensor, Tensor]]()  # type: ignore[call-overload]
     for block in blocks:

@@ -1,5 +1,6 @@
 """Give a model's residual blocks a momentum, and take it away again."""
 
+import copy
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
@@ -47,7 +48,7 @@ def accelerate(
     config = InertiaConfig.from_dict({**chosen, "width": width, "blocks": None if blocks is None else place.name})
     attach(model, config)
     if getattr(model, "config", None) is not None:
-        setattr(model.config, KEY, config.to_dict())
+        _note(model, config)
     return model
 
 
@@ -99,6 +100,16 @@ def attach(model: nn.Module, config: InertiaConfig) -> None:
         part = Inertia(config, last=i == len(place.blocks) - 1)
         block.add_module(PART, part if at is None else part.to(at.device))
     setattr(place.owner, MARK, Stack(place))
+
+
+def _note(model: nn.Module, config: InertiaConfig) -> None:
+    """Write the choices into the model's config, a copy of its own: other models may have been built from this one."""
+    shared = model.config
+    own = copy.deepcopy(shared)
+    setattr(own, KEY, config.to_dict())
+    for module in model.modules():
+        if getattr(module, "config", None) is shared:
+            module.config = own
 
 
 # --- the way of the momentum through a pass

@@ -1,4 +1,4 @@
-"""What inertia a stack of blocks gets: scheme, damping, starting values. A Hugging Face model keeps it in its config."""
+"""What inertia a stack of blocks gets: scheme, damping, starting values. A Hugging Face config keeps it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

@@ -112,8 +112,8 @@ def _check(name: str, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str,
         raise InputError(f"{name} changes its input in place, so its update cannot be told: write x = x + ... there")
     if float(out.float().norm()) < KEPT * float(large.float().norm()):
         raise InputError(
-            f"{name} does not carry its input on: it gives {_size(out):.2g} for positions of size {_size(large):.2g}, as"
-            " blocks do that normalise after they add (post-norm); take a pre-norm model"
+            f"{name} does not carry its input on: it gives {_size(out):.2g} for positions of size {_size(large):.2g},"
+            " as blocks do that normalise after they add (post-norm); take a pre-norm model"
         )
     return int(x.shape[-1])
 
