@@ -18,6 +18,7 @@ TEXT: dict[str, Any] = {
     "vocab_size": 40, "num_key_value_heads": 1, "max_position_embeddings": 32, "bos_token_id": None,
     "eos_token_id": None, "pad_token_id": 0,
 }  # fmt: skip
+IMAGE: dict[str, Any] = {"image_size": 8, "patch_size": 4, "num_labels": 5}
 
 
 def gpt2() -> Any:
@@ -32,9 +33,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, **TEXT)),
     "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SIZES, **TEXT)),
     "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SIZES, **TEXT, head_dim=8)),
-    "vit": lambda: transformers.ViTForImageClassification(
-        transformers.ViTConfig(**SIZES, image_size=8, patch_size=4, num_labels=5)
-    ),
+    "vit": lambda: transformers.ViTForImageClassification(transformers.ViTConfig(**SIZES, **IMAGE)),
 }
 TEXT_FAMILIES = [name for name in FAMILIES if name != "vit"]
 
@@ -84,8 +83,12 @@ class Plain(nn.Module):
         super().__init__()
         self.body = nn.ModuleDict({"blocks": nn.ModuleList(block(d) for _ in range(depth))})
 
+    @property
+    def blocks(self) -> list[Any]:
+        return [*self.body["blocks"].children()]
+
     def forward(self, x: Tensor) -> Tensor:
-        for block in self.body["blocks"]:  # type: ignore[union-attr]
+        for block in self.blocks:
             x = block(x)
         return x
 

@@ -92,7 +92,7 @@ def test_an_unknown_family_is_told_what_to_do() -> None:
 def test_an_example_tries_blocks_that_want_more() -> None:
     class Model(Plain):
         def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-            for block in self.body["blocks"]:  # type: ignore[union-attr]
+            for block in self.blocks:
                 x = block(x=x, mask=torch.ones(()) if mask is None else mask)
             return x
 

@@ -124,7 +124,7 @@ def test_copies_are_models_of_their_own() -> None:
     want = model(x)
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(twin(x), want)
-        for part in (block.inertia for block in twin.body["blocks"]):
+        for part in (block.inertia for block in twin.blocks):
             part.gain.zero_()
         assert torch.equal(sf.decelerate(twin)(x), plain()(x))
     assert torch.equal(model(x), want)
@@ -163,7 +163,7 @@ def test_a_pass_that_failed_leaves_nothing_behind() -> None:
         model(torch.randn(2, 3, 5, dtype=torch.float64))
     assert torch.equal(model(x), want)
     with pytest.raises(InputError, match=r"body\.blocks\.1 of an accelerated model ran alone"):
-        model.body["blocks"][1](x)
+        model.blocks[1](x)
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ SIGMA, WEIGHT = float(torch.tensor(-m * h).exp()), (1 - float(torch.tensor(-m * 
 def written_out(scheme: str, model: Plain, x: Tensor, gains: list[float]) -> Tensor:
     """The accelerated stack in a loop, from the formulas of the six schemes at h = 1 and constant damping."""
     y, before = torch.zeros_like(x), None
-    for block, gain in zip(model.body["blocks"], gains, strict=True):  # type: ignore[arg-type]
+    for block, gain in zip(model.blocks, gains, strict=True):
         f = block(x) - x
         old_y, old_slope = (y, f - m * y) if before is None else before
         match scheme:
@@ -58,10 +58,10 @@ def test_with_equal_gain_and_factor_it_is_the_heavy_ball() -> None:
     """y+ = a y + f, x+ = x + y+: Polyak's method."""
     x = torch.randn(3, 6, dtype=torch.float64)
     model = sf.accelerate(plain(), blocks="body.blocks").double()
-    for block in model.body["blocks"]:  # type: ignore[union-attr]
+    for block in model.blocks:
         nn.init.constant_(block.inertia.gain, a)
     want, y = x, torch.zeros_like(x)
-    for block in plain().body["blocks"]:  # type: ignore[union-attr]
+    for block in plain().blocks:
         y = a * y + block(want) - want
         want = want + y
     assert torch.allclose(model(x), want, rtol=0, atol=1e-6)
@@ -83,7 +83,7 @@ class Descent(nn.Module):
 def test_the_energy_falls(scheme: str, gain: float) -> None:
     """With f = -tau grad U and small steps, tau U + c/2 |y|^2 falls from block to block, whatever the gain c >= 0."""
     model = sf.accelerate(Plain(Descent, depth=40), scheme, blocks="body.blocks", start={"h": 0.05})
-    blocks, states = list(model.body["blocks"]), list[tuple[Tensor, Tensor]]()  # type: ignore[call-overload]
+    blocks, states = model.blocks, list[tuple[Tensor, Tensor]]()
     for block in blocks:
         nn.init.constant_(block.inertia.gain, gain)
         block.inertia.register_forward_hook(lambda _, args, out: states.append((out[0], out[1].y)))
