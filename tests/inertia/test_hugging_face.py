@@ -99,6 +99,8 @@ def test_the_auto_classes_do_not_drop_the_scalars_silently(tmp_path: Path, monke
 
 
 def test_what_does_not_load_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="none holds no Hugging Face model"):
+        sf.load_accelerated(tmp_path / "none")
     family("gpt2").save_pretrained(tmp_path / "plain")
     with pytest.raises(InputError, match="was not saved accelerated"):
         sf.load_accelerated(tmp_path / "plain")
@@ -110,6 +112,8 @@ def test_what_does_not_load_is_one_sentence(tmp_path: Path) -> None:
     config.write_text(json.dumps(values | {"architectures": ["Mine"]}))
     with pytest.raises(InputError, match="of class Mine, which transformers does not have: give model_class="):
         sf.load_accelerated(tmp_path / "plain")
+    with pytest.raises(InputError, match=r"must be a model of transformers, as GPT2Model \(no Auto class\)"):
+        sf.load_accelerated(tmp_path / "plain", transformers.AutoModel)
 
 
 def test_adapters_and_scalars_learn_save_and_merge(tmp_path: Path) -> None:

@@ -102,9 +102,9 @@ def test_blocks_by_name_or_function(where: str | Callable[[nn.Module], nn.Module
     assert not torch.equal(wake(model)(x), before)
 
 
-def test_a_sequential_is_a_stack_too() -> None:
-    x, model = torch.randn(2, 3, 6), nn.Sequential(Block(6), Block(6), nn.Linear(6, 2))
-    outer = nn.Sequential(model[:2], model[2])
-    before = outer(x)
-    assert torch.equal(sf.accelerate(outer, blocks="0")(x), before)
-    assert not torch.equal(wake(outer)(x), before)
+@pytest.mark.parametrize(("wrap", "name"), [(lambda stack: stack, ""), (lambda stack: nn.Sequential(stack), "0")])
+def test_a_sequential_is_a_stack_too(wrap: Callable[[nn.Module], nn.Module], name: str) -> None:
+    x, model = torch.randn(2, 3, 6), wrap(nn.Sequential(Block(6), Block(6)))
+    before = model(x)
+    assert torch.equal(sf.accelerate(model, blocks=name)(x), before)
+    assert not torch.equal(wake(model)(x), before)

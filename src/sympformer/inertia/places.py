@@ -39,7 +39,8 @@ def find_blocks(model: nn.Module, blocks: Blocks | None) -> Place:
             " holds residual blocks"
         )
     owner = _owner(modules, name)
-    return Place(name, {f"{name}.{i}": block for i, block in enumerate(found)}, modules[owner], owner)
+    blocks_by_name = {f"{name}.{i}".lstrip("."): block for i, block in enumerate(found)}
+    return Place(name, blocks_by_name, modules[owner], owner)
 
 
 def _by_family(model: nn.Module) -> str:

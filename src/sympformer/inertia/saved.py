@@ -17,14 +17,11 @@ def load_accelerated(name: str | Path, model_class: Any = None, **options: Any) 
     """
     if find_spec("transformers") is None:
         raise InputError("load_accelerated needs transformers; install it with: pip install 'sympformer[hf]'")
-    from transformers import AutoConfig
-
-    kept = ("revision", "token", "cache_dir", "local_files_only")
-    model_config = AutoConfig.from_pretrained(name, **{key: options[key] for key in kept if key in options})
+    model_config = _config_of(name, options)
     if not is_accelerated(model_config.to_dict()):
         raise InputError(f"{name} was not saved accelerated: load it with transformers, then sympformer.accelerate it")
     config = InertiaConfig.from_dict(getattr(model_config, KEY))
-    plain = _class_of(name, model_config) if model_class is None else model_class
+    plain = _class_of(name, model_config, model_class)
     loader = _with_inertia(plain, config)
     with_info = bool(options.pop("output_loading_info", False))
     model, info = loader.from_pretrained(name, use_safetensors=True, output_loading_info=True, **options)
@@ -40,15 +37,27 @@ def is_accelerated(model_config: dict[str, Any]) -> bool:
     return model_config.get(KEY) is not None
 
 
-def _class_of(name: str | Path, model_config: Any) -> Any:
-    """The class that was saved."""
+def _config_of(name: str | Path, options: dict[str, Any]) -> Any:
+    from transformers import AutoConfig
+
+    kept = ("revision", "token", "cache_dir", "local_files_only")
+    try:
+        return AutoConfig.from_pretrained(name, **{key: options[key] for key in kept if key in options})
+    except (OSError, ValueError) as error:
+        raise InputError(f"{name} holds no Hugging Face model: {' '.join(str(error).split())}") from error
+
+
+def _class_of(name: str | Path, model_config: Any, chosen: Any) -> Any:
+    """The class that was chosen, or else the one that was saved."""
     import transformers
 
     saved = next(iter(model_config.architectures or []), None)
-    found = getattr(transformers, str(saved), None)
-    if not isinstance(found, type) or not issubclass(found, transformers.PreTrainedModel):
+    found = getattr(transformers, str(saved), None) if chosen is None else chosen
+    if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
+        return found
+    if chosen is None:
         raise InputError(f"{name} is of class {saved}, which transformers does not have: give model_class=")
-    return found
+    raise InputError(f"model_class must be a model of transformers, as GPT2Model (no Auto class), got {chosen!r}")
 
 
 def _with_inertia(plain: Any, config: InertiaConfig) -> Any:
