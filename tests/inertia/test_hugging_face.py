@@ -145,7 +145,7 @@ def test_adapters_and_scalars_learn_save_and_merge(tmp_path: Path) -> None:
             sf.decelerate(again.get_base_model())
         merged = again.merge_and_unload()
         assert torch.allclose(merged(ids).logits, want, atol=1e-5)
-    assert all(values["gain"] > 0 for values in list(inertia_scalars(merged).values())[1:])
+    assert all(values["gain"] != 0 for values in list(inertia_scalars(merged).values())[1:])
     with pytest.raises(InputError, match="the model has adapters: accelerate it first"):
         sf.accelerate(peft.get_peft_model(family("llama"), peft.LoraConfig(**options)))
 

@@ -66,4 +66,5 @@ class Inertia(nn.Module):
     @torch.no_grad()
     def report(self) -> dict[str, float]:
         """Present values; of a gain a channel its root mean square."""
-        return {"gain": float(self.gain.square().mean().sqrt()), **self.scalars.report()}
+        gain = self.gain if self.gain.numel() == 1 else self.gain.square().mean().sqrt()
+        return {"gain": gain.item(), **self.scalars.report()}
