@@ -39,9 +39,10 @@ ALLOWED: dict[str, set[str]] = {
     "ops": LEAVES,
     "nn": LEAVES | {"flows", "ops"},
     "models": LEAVES | {"flows", "ops", "nn"},
+    "inertia": LEAVES | {"flows", "nn"},
     "data": LEAVES,
     "training": LEAVES | {"flows", "ops", "nn", "models", "data", "hf"},  # a run may begin with an exported model
-    "loading": LEAVES | {"models", "training", "hf"},
+    "loading": LEAVES | {"models", "training", "hf", "inertia"},
     "audit": LEAVES | {"models", "loading"},
     "studies": LEAVES | {"flows", "ops", "nn", "models", "data", "training", "loading", "audit"},
     "testing": {"audit"},
@@ -49,7 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "exchange": LEAVES | {"flows", "ops", "nn", "models", "data", "training", "audit", "hf"},
     "cli": LEAVES,
     # all but the first for type checkers only: see test_import_stays_light
-    "__init__": {"lazy", "flows", "models", "nn", "ops"},
+    "__init__": {"lazy", "flows", "inertia", "models", "nn", "ops"},
     "__main__": {"cli"},
 }
 # what a storey may use from outside the standard library

@@ -17,7 +17,10 @@ _LAZY: dict[str, str] = {
     "LanguageModel": "sympformer.models",
     "ModelConfig": "sympformer.models",
     "VARIANTS": "sympformer.models",
+    "accelerate": "sympformer.inertia",
     "build_model": "sympformer.models",
+    "decelerate": "sympformer.inertia",
+    "load_accelerated": "sympformer.inertia",
     "register": "sympformer.nn",
     "variant": "sympformer.models",
 }
@@ -27,6 +30,9 @@ if TYPE_CHECKING:  # type checkers see what the names are
     from sympformer import flows as flows
     from sympformer import nn as nn
     from sympformer import ops as ops
+    from sympformer.inertia import accelerate as accelerate
+    from sympformer.inertia import decelerate as decelerate
+    from sympformer.inertia import load_accelerated as load_accelerated
     from sympformer.models import VARIANTS as VARIANTS
     from sympformer.models import LanguageModel as LanguageModel
     from sympformer.models import ModelConfig as ModelConfig

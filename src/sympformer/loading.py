@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from sympformer.errors import InputError, unknown_name
+from sympformer.inertia import is_accelerated, load_accelerated
 from sympformer.machine import use_bfloat16
 from sympformer.models import VARIANTS, build_model, variant
 from sympformer.safe_files import check_files, check_regular, check_weights, read_json, read_sealed
@@ -225,11 +226,13 @@ def _hugging_face(folder: Path, trust_remote_code: bool) -> tuple[nn.Module, Tex
         )
     _check_weights(folder)
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": trust_remote_code}
+    weights: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True}
     try:
-        opened: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **options
-        )
-        model, loaded = opened
+        if is_accelerated(read_json(folder / "config.json")):
+            model, loaded = load_accelerated(folder, **weights, **options)
+        else:
+            plain: Any = transformers.AutoModelForCausalLM
+            model, loaded = plain.from_pretrained(folder, use_safetensors=True, **weights, **options)
         tokenizer = None
         if any((folder / name).is_file() for name in TOKENIZER_FILES):
             tokenizer = HFTokenizer(transformers.AutoTokenizer.from_pretrained(folder, **options))

@@ -35,11 +35,14 @@ def _own_parameters(model: nn.Module) -> Iterator[tuple[nn.Module, nn.Parameter]
 def perturb_(model: nn.Module, std: float = 0.2, seed: int = 0, by_width: bool = False) -> nn.Module:
     """Add N(0, std^2) to every matrix and table, so that attention and momentum matter. For tests and audits.
 
-    by_width: std is that of a whole row's sum, not of an entry, so that a wide model does not saturate.
+    So too to scalars that stand at zero: what they switch off would not be looked at. by_width: std is that of a whole
+    row's sum, not of an entry, so that a wide model does not saturate.
     """
     generator = torch.Generator().manual_seed(seed)
+    off = {id(p) for m, p in _own_parameters(model) if getattr(m, "group", "") == "scalar" and not p.any()}
     for parameter in model.parameters():
-        if parameter.ndim >= 2 and parameter.is_floating_point() and parameter.numel() > 0:
+        hides = parameter.ndim >= 2 or id(parameter) in off
+        if hides and parameter.is_floating_point() and parameter.numel() > 0:
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             scale = std / math.sqrt(parameter[0].numel()) if by_width else std
             parameter.add_((scale * noise).to(parameter))

@@ -1,0 +1,132 @@
+"""What cannot be accelerated is refused in one sentence, and stays as it was."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+
+import sympformer as sf
+from sympformer.errors import InputError
+from sympformer.inertia import InertiaConfig
+from tests.inertia.cases import SIZES, Block, Plain, family, plain
+
+
+def bert() -> Any:
+    return transformers.BertModel(transformers.BertConfig(**SIZES, vocab_size=40))
+
+
+def gpt1() -> Any:
+    return transformers.OpenAIGPTModel(transformers.OpenAIGPTConfig(n_layer=1, n_embd=16, n_head=2, vocab_size=40))
+
+
+class PostNorm(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x + self.linear(x))
+
+
+class InPlace(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        x += self.linear(self.norm(x))
+        return x
+
+
+class Masked(Block):
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
+        return x + mask * self.linear(self.norm(x))
+
+
+def layers(norm_first: bool) -> Any:
+    layer = nn.TransformerEncoderLayer(6, 2, 8, norm_first=norm_first, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (bert, {}, r"bert normalises after it adds \(post-norm\)"),
+        (gpt1, {}, r"openai-gpt normalises after it adds \(post-norm\)"),
+        (bert, {"blocks": "encoder.layer"}, r"encoder\.layer\.0 does not carry its input on: .* \(post-norm\)"),
+        (gpt1, {"blocks": "h"}, r"h\.0 does not carry its input on"),
+        (lambda: layers(False), {"blocks": "layers"}, r"layers\.0 does not carry its input on"),
+        (lambda: Plain(PostNorm), {"blocks": "body.blocks"}, r"body\.blocks\.0 does not carry its input on"),
+        (lambda: Plain(InPlace), {"blocks": "body.blocks"}, "changes its input in place"),
+        (lambda: Plain(lambda d: nn.Linear(d, 3)), {"blocks": "body.blocks"}, r"shape of its input, \(1, 4, 6\) to"),
+        (lambda: Plain(Masked), {"blocks": "body.blocks"}, "give example=, an input of the model"),
+        (Plain, {}, "Plain is not of a known family: say with blocks="),
+        (Plain, {"blocks": "blocks"}, "Plain has no module 'blocks'"),
+        (Plain, {"blocks": "body"}, "blocks= must name a torch.nn.ModuleList"),
+        (Plain, {"blocks": lambda model: Block(6)}, "not a module of Plain"),
+        (Plain, {"blocks": "body.blocks", "example": torch.zeros(1, 7)}, "the model failed on the example"),
+        (Plain, {"blocks": "body.blocks", "integrator": "rk4"}, "rk4 does not step on one evaluation of a block"),
+        (Plain, {"blocks": "body.blocks", "integrator": "exp_eular"}, "did you mean 'exp_euler'"),
+        (Plain, {"blocks": "body.blocks", "damping": "constant"}, "plain_euler has a momentum factor and no damping"),
+        (Plain, {"blocks": "body.blocks", "integrator": "ab2", "damping": "x"}, "unknown damping 'x'"),
+        (Plain, {"blocks": "body.blocks", "start": {"c_lin": 1.0}}, "unknown start of plain_euler: 'c_lin'"),
+        (Plain, {"blocks": "body.blocks", "start": {"factor": 1.0}}, "between 0 and 1"),
+        (Plain, {"blocks": "body.blocks", "start": {"h": -1.0}}, "start h must be a positive number"),
+    ],
+)  # fmt: skip
+def test_one_sentence(make: Callable[[], Any], options: dict[str, Any], message: str) -> None:
+    model = make()
+    before, mode = set(model.state_dict()), model.training
+    with pytest.raises(InputError, match=message) as caught:
+        sf.accelerate(model, **options)
+    assert "\n" not in str(caught.value)
+    assert set(model.state_dict()) == before
+    assert model.training == mode
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_an_unknown_family_is_told_what_to_do() -> None:
+    model = transformers.OPTModel(
+        transformers.OPTConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, ffn_dim=16, num_attention_heads=2)
+    )
+    with pytest.raises(InputError, match=r"unknown family 'opt': choose one of gpt2, .*, any other with blocks="):
+        sf.accelerate(model)
+    assert sf.accelerate(model, blocks="decoder.layers") is model  # pre-norm, as most OPT are
+
+
+def test_an_example_tries_blocks_that_want_more() -> None:
+    class Model(Plain):
+        def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+            for block in self.blocks:
+                x = block(x=x, mask=torch.ones(()) if mask is None else mask)
+            return x
+
+    x, model = torch.randn(1, 4, 6), Model(Masked)
+    before = model(x)
+    assert torch.equal(sf.accelerate(model, blocks="body.blocks", example=(x, torch.zeros(())))(x), before)
+
+
+def test_the_torch_encoder_with_norms_first_is_fine() -> None:
+    x, model = torch.randn(2, 4, 6), layers(True).eval()
+    with torch.no_grad():
+        before = model(x)
+        assert torch.equal(sf.accelerate(model, blocks="layers")(x), before)
+
+
+def test_twice_is_once_too_often() -> None:
+    model = sf.accelerate(family("gpt2"))
+    with pytest.raises(InputError, match="accelerated already"):
+        sf.accelerate(model)
+    with pytest.raises(InputError, match="Plain is not accelerated"):
+        sf.decelerate(plain())
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([], "must hold named options"),
+        ({"integrator": "ab2"}, "must name integrator and width"),
+        ({"integrator": "ab2", "width": 0}, "width must be at least 1"),
+        ({"integrator": "ab2", "width": "x"}, "width must be of type int"),
+        ({"integrator": "ab2", "width": 4, "colour": 1}, "unknown option of sympformer_inertia 'colour'"),
+        ({"integrator": "ab2", "width": 4, "start": {"h": "1"}}, "start h must be a positive number"),
+    ],
+)
+def test_a_config_from_elsewhere_is_checked(values: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        InertiaConfig.from_dict(values)
