@@ -8,8 +8,8 @@ from sympformer.models.cache import Cache
 from sympformer.models.config import ModelConfig
 from sympformer.models.decoder import Decoder
 from sympformer.models.model import LanguageModel, ModelOutput, build_model
-from sympformer.models.variants import PRESETS, VARIANTS, Variant, variant
-from sympformer.nn import perturb_
+from sympformer.models.variants import VARIANTS, Variant, variant
+from sympformer.nn import PRESETS, perturb_
 
 __all__ = [
     "PRESETS",
