@@ -26,7 +26,7 @@ class Decoder:
         self._folded = not any(program is layer for program, layer in zip(self.programs, model.layers(), strict=True))
 
     @torch.no_grad()
-    def hidden(self, idx: Tensor, cache: Cache, given: Given = NOTHING) -> Tensor:
+    def hidden(self, idx: Tensor | None, cache: Cache, given: Given = NOTHING) -> Tensor:
         """As `LanguageModel.hidden` with a cache, without gradients."""
         return self.model.hidden(idx, cache, given, programs=self.programs if self._folded else None)
 
