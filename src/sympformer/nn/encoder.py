@@ -103,7 +103,7 @@ def layer_config(dynamics: str, attention: str = "softmax", preset: str = "tuned
     starts = starts_of(preset, dynamics, attention, integrator)
     fields = {field.name for field in dataclasses.fields(StackConfig)}  # a language model has more
     starts = {name: value for name, value in starts.items() if name in fields}
-    return StackConfig.made_of(starts, {"architecture": dynamics, "attention": attention, **options})
+    return StackConfig.made_of(starts, {"architecture": dynamics, "attention": attention, "causal": False, **options})
 
 
 def _view(cfg: StackConfig, x: Tensor, key_padding_mask: Tensor | None) -> View:
