@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "models": LEAVES | {"flows", "ops", "nn"},
     "data": LEAVES,
     "training": LEAVES | {"flows", "ops", "nn", "models", "data", "hf"},  # a run may begin with an exported model
-    "loading": LEAVES | {"models", "training", "hf"},
+    "loading": LEAVES | {"nn", "models", "training", "hf"},
     "audit": LEAVES | {"models", "loading"},
     "studies": LEAVES | {"flows", "ops", "nn", "models", "data", "training", "loading", "audit"},
     "testing": {"audit"},
