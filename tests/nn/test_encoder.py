@@ -12,6 +12,7 @@ from sympformer import flows
 from sympformer.errors import InputError
 from sympformer.flows import INTEGRATORS, FrozenIntegrator
 from sympformer.nn import NORMS, PRESETS, Encoder, EncoderLayer, State, perturb_
+from sympformer.nn.encoder import EncoderConfig
 from tests.models.cases import CHOICES, make, make_choice, tokens
 from tests.nn.rows import RAGGED
 from tests.nn.test_padding import both_visibilities, check
@@ -25,6 +26,9 @@ ASKED: dict[str, dict[str, Any]] = {
     "yuriiformer-paper": {"dynamics": "yuriiformer", "attention": "linear", "preset": "paper"},
     "gpt": {"dynamics": "gpt"},
     "gpt-linear": {"dynamics": "gpt", "attention": "linear"},
+    "rotary": {"dynamics": "sympformer", "positions": "rotary"},
+    "learned": {"dynamics": "yuriiformer", "positions": "learned", "block_size": 7},
+    "modern": {"dynamics": "sympformer", "preset": "modern"},
 }
 every_row = pytest.mark.parametrize("row", ASKED)
 
@@ -65,12 +69,16 @@ def test_it_is_the_layers_of_the_language_model(choice: str | None) -> None:
     if model.token_momenta is not None:
         pytest.skip("an encoder starts at rest")
     cfg = model.cfg
-    options = {name: value for name, value in cfg.to_dict().items() if name in vars(sf.nn.StackConfig())}
+    options = {name: value for name, value in cfg.to_dict().items() if hasattr(EncoderConfig, name)}
     dynamics = options.pop("architecture")
+    if cfg.positions != "learned":
+        del options["block_size"]
     module = Encoder(dynamics=dynamics, **options).double().eval()
-    module.load_state_dict({k: v for k, v in model.state_dict().items() if k.startswith(("blocks.", "norm."))})
+    module.load_state_dict(
+        {k: v for k, v in model.state_dict().items() if k.startswith(("blocks.", "norm.", "positions."))}
+    )
     ids = tokens(2, 9)
-    assert torch.equal(module(model.embed(ids).x), model(ids).hidden)
+    assert torch.equal(module(model.tokens(ids)), model(ids).hidden)
 
 
 @every_row
@@ -86,6 +94,7 @@ def test_states_and_single_steps(row: str) -> None:
     state: Any = x
     for layer, block, want in zip(layers, module.blocks, states, strict=True):
         layer.blocks[0].load_state_dict(block.state_dict())
+        layer.positions.load_state_dict(module.positions.state_dict())
         state = layer(state, ~RAGGED)
         assert isinstance(state, State)
         assert torch.equal(state.x, want.x)
@@ -96,6 +105,10 @@ def test_states_and_single_steps(row: str) -> None:
 @torch.no_grad()
 def test_without_positions_it_is_permutation_equivariant(row: str) -> None:
     module, x = encoder(row), points()
+    if row == "learned":
+        assert (module(x.flip(1)) - module(x).flip(1)).abs().max() > 1e-3
+        return
+    module = encoder(row, positions="none")
     order = torch.tensor([3, 0, 6, 1, 5, 2, 4])
     moved = module(x[:, order], ~RAGGED[:, order])
     assert (moved - module(x, ~RAGGED)[:, order]).abs().max() < 1e-12
@@ -183,8 +196,8 @@ def test_a_layer_moves_by_the_derivatives_of_the_energy(attention: str, no_norm:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets(preset: str) -> None:
-    want = sf.variant("softmax-ab2", preset=preset, n_layer=2, n_head=2, d_model=16, causal=False)
-    got = Encoder(16, 2, 2, integrator="ab2", preset=preset).cfg
+    want = sf.variant("softmax-ab2", preset=preset, n_layer=2, n_head=2, d_model=16, causal=False, positions="none")
+    got = Encoder(16, 2, 2, integrator="ab2", preset=preset, positions="none").cfg
     assert got.to_dict() == {k: v for k, v in want.to_dict().items() if k in got.to_dict()}
 
 
@@ -203,6 +216,9 @@ BAD: dict[str, Callable[[], Any]] = {
     "unknown preset 'tunde'": lambda: Encoder(16, 2, 2, preset="tunde"),
     "unknown option of layers 'mlp_ration'": lambda: Encoder(16, 2, 2, mlp_ration=3),
     "unknown norm 'layernrm'": lambda: Encoder(16, 2, 2, "yuriiformer", preset="paper", norm="layernrm"),
+    "8 tokens exceed the block_size = 7 places": lambda: encoder("learned")(points(T=8)),
+    "block_size = 3 has no effect with positions = 'none'": lambda: Encoder(16, 2, 2, block_size=3),
+    "must be of even width, got 1 a head": lambda: Encoder(16, 16, 2, positions="rotary"),
     "integrator = 'ab2' belongs to sympformer layers, not to gpt": (
         lambda: Encoder(16, 2, 2, dynamics="gpt", integrator="ab2")
     ),

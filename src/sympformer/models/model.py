@@ -15,7 +15,7 @@ from sympformer.models.config import ModelConfig, Overflow
 from sympformer.models.generate import Prompt, generate
 from sympformer.nn import Embedding, Projection, Stack, State, View, grouped_parameters
 from sympformer.nn.fast import Program
-from sympformer.nn.padding import check_seen, real_columns
+from sympformer.nn.padding import check_seen, places_of, real_columns
 from sympformer.nn.parts import dropout, norm
 from sympformer.nn.positions import positions, with_positions
 from sympformer.nn.stack import Call, call_layer
@@ -141,7 +141,7 @@ class LanguageModel(Stack):
         places = given
         if places is None:
             assert columns is not None
-            places = (columns.cumsum(1)[:, -T:] - 1).clamp_min(0)
+            places = places_of(columns)[:, -T:]
         unsure = given is not None or start + T > room
         if unsure and not torch.compiler.is_compiling() and (last := int(places.max())) >= room:
             raise self._too_long(last + 1)

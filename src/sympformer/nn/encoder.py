@@ -7,8 +7,10 @@ They are the layers of the language model, which is a stack too.
 """
 
 import dataclasses
+from dataclasses import dataclass
 from typing import Any, Literal, overload
 
+import torch
 from torch import Tensor
 
 from sympformer.config_checks import check_names
@@ -17,11 +19,23 @@ from sympformer.nn.attention.base import View
 from sympformer.nn.config import StackConfig
 from sympformer.nn.dynamics.base import State
 from sympformer.nn.fast import Program
-from sympformer.nn.padding import check_rows, real_columns
+from sympformer.nn.padding import check_rows, places_of, real_columns
 from sympformer.nn.parts import norm
+from sympformer.nn.positions import positions, with_positions
 from sympformer.nn.presets import starts_of
 from sympformer.nn.stack import Stack
 from sympformer.nn.tables import check_choice
+
+
+@dataclass(frozen=True)
+class EncoderConfig(StackConfig):
+    """The layers of an encoder."""
+
+    block_size: int = 512
+    """Longest row, for learned positions."""
+
+    def used(self) -> frozenset[str]:
+        return super().used() | ({"block_size"} if self.positions == "learned" else frozenset())
 
 
 class EncoderLayer(Stack):
@@ -34,20 +48,25 @@ class EncoderLayer(Stack):
     def __init__(self, d_model: int, n_head: int, dynamics: str = "sympformer", **options: Any) -> None:
         super().__init__(layer_config(d_model=d_model, n_head=n_head, n_layer=1, dynamics=dynamics, **options))
         self.blocks = self.new_blocks()
+        self.positions = positions(self.cfg)
 
     def forward(self, state: State | Tensor, key_padding_mask: Tensor | None = None) -> State:
         x = state if isinstance(state, Tensor) else state.x
-        view = _view(self.cfg, x, key_padding_mask)
-        return self.advance(self.start(view.tokens(x)) if isinstance(state, Tensor) else state, view)
+        view, places = _view(self, x, key_padding_mask)
+        if isinstance(state, Tensor):
+            state = self.start(with_positions(view.tokens(x), self.positions, places))
+        return self.advance(state, view)
 
 
 class Encoder(Stack):
     """Layers as time steps of one of the dynamics, then a norm: (B, T, d) -> (B, T, d).
 
     dynamics: "sympformer" (damped Hamiltonian), "yuriiformer" (Euclidean Nesterov) or "gpt" (classical blocks).
-    attention, integrator, norm, mlp: names of the tables in `sympformer.nn`. causal: whether a token sees only itself
-    and earlier ones. preset: how the layers start. options: any other field of `StackConfig`.
+    attention, integrator, norm, mlp, positions: names of the tables in `sympformer.nn`. causal: whether a token sees
+    only itself and earlier ones. preset: how the layers start. options: any other field of `EncoderConfig`.
     """
+
+    cfg: EncoderConfig
 
     def __init__(
         self,
@@ -65,6 +84,7 @@ class Encoder(Stack):
         super().__init__(layer_config(dynamics=dynamics, attention=attention, preset=preset, **given, **options))
         self.blocks = self.new_blocks()
         self.norm = norm(self.cfg)
+        self.positions = positions(self.cfg)
 
     @overload
     def forward(
@@ -87,35 +107,42 @@ class Encoder(Stack):
             states.append(layer(state, view))
             return states[-1]
 
-        view = _view(self.cfg, x, key_padding_mask)
-        state = self.start(view.tokens(x))  # whatever stands at padding, NaN included, goes no further
+        view, places = _view(self, x, key_padding_mask)
+        x = view.tokens(x)  # whatever stands at padding, NaN included, goes no further
+        state = self.start(with_positions(x, self.positions, places))
         state = self.advance(state, view, call=call) if return_states else self.advance(state, view)
         out = view.tokens(self.norm(state.x))
         return (out, states) if return_states else out
 
 
-def layer_config(dynamics: str, attention: str = "softmax", preset: str = "tuned", **options: Any) -> StackConfig:
+def layer_config(dynamics: str, attention: str = "softmax", preset: str = "tuned", **options: Any) -> EncoderConfig:
     """The config of such layers: what the preset gives them, and on top of it what is given."""
     for kind, name in (("dynamics", dynamics), ("attention", attention)):
         check_choice(kind, name)
-    check_names(StackConfig, options, "layers", "option of layers")
-    integrator = options.get("integrator", StackConfig.integrator if dynamics == "sympformer" else None)
+    check_names(EncoderConfig, options, "layers", "option of layers")
+    integrator = options.get("integrator", EncoderConfig.integrator if dynamics == "sympformer" else None)
     starts = starts_of(preset, dynamics, attention, integrator)
-    fields = {field.name for field in dataclasses.fields(StackConfig)}  # a language model has more
+    fields = {field.name for field in dataclasses.fields(EncoderConfig)}  # a language model has more
     starts = {name: value for name, value in starts.items() if name in fields}
-    return StackConfig.made_of(starts, {"architecture": dynamics, "attention": attention, "causal": False, **options})
+    given = {"architecture": dynamics, "attention": attention, "causal": False, **options}
+    return EncoderConfig.made_of(starts, given)
 
 
-def _view(cfg: StackConfig, x: Tensor, key_padding_mask: Tensor | None) -> View:
-    """What tokens at positions x see, after both were found to be fit."""
+def _view(stack: Encoder | EncoderLayer, x: Tensor, key_padding_mask: Tensor | None) -> tuple[View, Tensor]:
+    """What tokens at positions x see, and their places in their rows, after all was found to be fit."""
+    cfg = stack.cfg
     if x.ndim != 3 or x.shape[1] < 1 or x.shape[2] != cfg.d_model or not x.is_floating_point():
         raise InputError(
             f"x must hold floats of shape (batch, tokens, d_model = {cfg.d_model}), at least one token;"
             f" got {x.dtype} {tuple(x.shape)}"
         )
     B, T, _ = x.shape
+    if cfg.positions == "learned" and cfg.block_size < T:
+        raise InputError(f"{T} tokens exceed the block_size = {cfg.block_size} places of positions = 'learned'")
     real = real_columns(key_padding_mask, (B, T))
     check_rows(real)
     if real is None:
-        return View.make(cfg.causal, 0, T, x.device, x.dtype)
-    return View.padded(cfg.causal, real, T, x.dtype)
+        view, places = View.make(cfg.causal, 0, T, x.device, x.dtype), torch.arange(T, device=x.device)
+    else:
+        view, places = View.padded(cfg.causal, real, T, x.dtype), places_of(real)
+    return view._replace(rotation=stack.positions.rotation(places, x.dtype)), places

@@ -24,6 +24,11 @@ def real_columns(key_padding_mask: Tensor | None, shape: tuple[int, int]) -> Ten
     return ~key_padding_mask
 
 
+def places_of(real: Tensor) -> Tensor:
+    """The place of every column among the tokens of its row, (B, T): padding takes none."""
+    return (real.cumsum(1) - 1).clamp_min(0)
+
+
 def check_rows(real: Tensor | None) -> None:
     """Refuse a row without any token."""
     if real is None or torch.compiler.is_compiling():
