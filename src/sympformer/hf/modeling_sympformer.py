@@ -23,6 +23,7 @@ from sympformer.hf.cache import Mark, SympFormerCache
 from sympformer.hf.configuration_sympformer import SympFormerConfig
 from sympformer.hf.inputs import check_names, given_of, is_packed
 from sympformer.models import NOTHING, Cache, Decoder, Given, LanguageModel, build_model
+from sympformer.models.model import Head
 from sympformer.nn import LearnedScalars, Norm, Projection, RMSNorm, State, View
 from sympformer.nn.fast import Program
 
@@ -210,7 +211,7 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
     def __init__(self, config: SympFormerConfig) -> None:
         super().__init__(config)
         self.model = SympFormerModel(config)
-        self.lm_head = Projection(config.hidden_size, config.vocab_size)
+        self.lm_head = Head(config.hidden_size, config.vocab_size)
         self.post_init()
 
     # trf-ignore: TRF057
@@ -263,7 +264,7 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
         if n_items is not None and n_counted == 0:
             return hidden.sum() * 0  # the mean of nothing is nan, but a share of the other batches' items is zero
         # the head's matrix can be read only while the head is nothing but a matrix: no adapter, no quantisation
-        if type(self.lm_head) in (Projection, nn.Linear) and not hasattr(self.lm_head, "_hf_hook"):
+        if type(self.lm_head) in (Head, nn.Linear) and not hasattr(self.lm_head, "_hf_hook"):
             mean = ops.linear_cross_entropy(hidden, self.lm_head.weight, targets)
         else:
             mean = F.cross_entropy(self.lm_head(hidden).float().flatten(0, 1), targets.flatten())
