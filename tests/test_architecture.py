@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "inertia": LEAVES | {"flows", "nn"},
     "data": LEAVES,
     "training": LEAVES | {"flows", "ops", "nn", "models", "data", "hf"},  # a run may begin with an exported model
-    "loading": LEAVES | {"models", "training", "hf", "inertia"},
+    "loading": LEAVES | {"nn", "models", "training", "hf", "inertia"},
     "audit": LEAVES | {"models", "loading"},
     "studies": LEAVES | {"flows", "ops", "nn", "models", "data", "training", "loading", "audit"},
     "testing": {"audit"},

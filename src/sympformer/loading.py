@@ -17,6 +17,7 @@ from sympformer.errors import InputError, unknown_name
 from sympformer.inertia import is_accelerated, load_accelerated
 from sympformer.machine import use_bfloat16
 from sympformer.models import VARIANTS, build_model, variant
+from sympformer.nn import Encoder
 from sympformer.safe_files import check_files, check_regular, check_weights, read_json, read_sealed
 
 Kind = Literal["variant", "run", "hf", "factory"]
@@ -91,6 +92,31 @@ def _load(text: str, trust_remote_code: bool) -> tuple[Kind, nn.Module, TextToke
 
 
 # --- what a model returns, and what it says about itself
+
+
+class EncodedTexts(nn.Module):
+    """An encoder as a model of texts: tokens of a few random vectors, and its results in place of logits."""
+
+    N_TOKENS = 64
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder, self.cfg = encoder, encoder.cfg
+        self.tokens = nn.Embedding(self.N_TOKENS, encoder.cfg.d_model)
+        self.tokens.to(next(encoder.parameters()))
+
+    def forward(self, idx: Tensor) -> Tensor:
+        return self.encoder(self.tokens(idx))
+
+
+def as_text_model(model: nn.Module) -> nn.Module:
+    """A model from token ids to logits: an encoder with tokens of its own, any other model as it is."""
+    return EncodedTexts(model) if isinstance(model, Encoder) else model
+
+
+def sees_all(model: nn.Module) -> bool:
+    """Whether it is an encoder whose tokens see all others. In a language model the same would be a leak."""
+    return isinstance(model, EncodedTexts) and not model.cfg.causal
 
 
 def logits_of(model: nn.Module) -> Logits:
@@ -286,7 +312,7 @@ def _made_by_factory(text: str) -> nn.Module:
             raise InputError(f"the factory {text} failed when called without arguments: {one_line(error)}") from error
     if not isinstance(model, nn.Module):
         raise InputError(f"the factory {text} must return a torch.nn.Module, it returned {type(model).__name__}")
-    return model
+    return as_text_model(model)
 
 
 def _module(place: str) -> ModuleType:

@@ -10,11 +10,13 @@ from torch import Tensor, nn
 
 import sympformer as sf
 from sympformer.audit import AuditReport, AuditRow, audit_model
-from sympformer.audit.auditor import CHECKS
+from sympformer.audit.auditor import CHECKS, FUTURE
 from sympformer.audit.report import MEANINGS
 from sympformer.errors import InputError
+from sympformer.nn import Encoder
+from sympformer.testing import assert_causal
 from tests.audit import toys
-from tests.models.cases import every_model
+from tests.models.cases import every_model, make
 
 SIZE: dict[str, Any] = {
     "n_layer": 2,
@@ -222,3 +224,27 @@ def test_reports_round_trip_through_json() -> None:
 
 def test_every_check_can_be_explained() -> None:
     assert set(MEANINGS) == set(CHECKS)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("dynamics", ["sympformer", "gpt"])
+def test_an_encoder_sees_the_future_where_it_is_asked_to(dynamics: str, causal: bool) -> None:
+    report = audit_model(Encoder(16, 2, 2, dynamics=dynamics, causal=causal), length=8)
+    assert report.passed, report.worst
+    verdicts = {row.check: row.verdict for row in report.rows if row.weights == "perturbed"}
+    future = "holds" if causal else "sees the future, as asked"
+    assert verdicts == {
+        "repeat": "holds", "causality": future, "adversarial": future, "prefix": future, "batch": "holds",
+        "cache": "not tried",
+    }  # fmt: skip
+
+
+def test_only_an_encoder_may_be_asked_to_see_the_future() -> None:
+    report = audit_model(Encoder(16, 2, 1), length=8, weights=("perturbed",))
+    (row,) = (row for row in report.rows if row.check == "causality")
+    assert row.sentence == "causality (perturbed weights): sees the future, as asked"
+    assert report.worst.check not in FUTURE
+    assert AuditReport.from_dict(report.to_dict()) == report
+    with pytest.raises(AssertionError, match="sees the future, as asked"):
+        assert_causal(Encoder(16, 2, 1), length=8)
+    assert not audit_model(make("softmax-exp-euler", causal=False), length=8, weights=("given",)).passed

@@ -198,6 +198,31 @@ def test_rows_of_a_cache_move(kind: str) -> None:
     assert (cache.batch_size, cache.get_seq_length()) == (-1, 0)
 
 
+@every_kind
+def test_padding_behind_a_text_that_goes_on(kind: str) -> None:
+    """Texts padded on the right, then more tokens: padding inside a row is padding as any other."""
+    model, rows = of_kind(kind), texts(3, 8)
+    ids, mask = right_padded(rows)
+    new = tokens(2, 3)
+    with torch.no_grad():
+        cache = model(ids, attention_mask=mask).past_key_values
+        longer = torch.cat([mask, mask.new_ones(2, 3)], 1)
+        got = model(new, attention_mask=longer, past_key_values=cache).logits
+        whole = model(torch.cat([ids, new], 1), attention_mask=longer, use_cache=False).logits[:, -3:]
+        for row, text in enumerate(rows):
+            want = model(torch.cat([text, new[row]])[None], use_cache=False).logits[0, -3:]
+            assert (got[row] - want).abs().max() < 1e-9
+            assert (whole[row] - want).abs().max() < 1e-9
+
+
+@every_kind
+def test_a_prompt_of_embeddings(kind: str) -> None:
+    model, (ids, mask) = of_kind(kind), left_padded(texts(3, 8))
+    embedded = model.get_input_embeddings()(ids)
+    got = model.generate(inputs_embeds=embedded, attention_mask=mask, max_new_tokens=NEW, do_sample=False)
+    assert torch.equal(got, greedy(model, ids, attention_mask=mask)[:, 8:])
+
+
 def test_what_cannot_end_well_is_refused_before_the_first_token() -> None:
     model, (ids, mask) = hf("softmax-exp-euler"), right_padded(texts(3, 8))
     calls = count_calls(model)
@@ -218,10 +243,7 @@ def test_a_cache_refuses_what_it_cannot_hold() -> None:
     model, (ids, mask) = hf("linear-exp-euler"), right_padded(texts(3, 8))
     with torch.no_grad():
         cache = model(ids, attention_mask=mask).past_key_values
-        one = torch.cat([mask, torch.ones(2, 1)], 1)
         before = repr(cache)
-        with pytest.raises(InputError, match="row 0 of the batch has padding inside"):
-            model(ids[:, :1], attention_mask=one, past_key_values=cache)
         with pytest.raises(InputError, match="hides other earlier tokens"):
             model(ids[:, :1], attention_mask=torch.ones(2, 9), past_key_values=cache)
         with pytest.raises(InputError, match="holds 2 rows, got 1"):

@@ -85,6 +85,18 @@ def test_padding_changes_nothing(name: str) -> None:
             assert not logits[row, len(want) :].any()
 
 
+@every_kind
+def test_packed_texts_are_texts_alone(kind: str) -> None:
+    """As the flattening collator has it: one row, places that start again, no mask."""
+    model, rows = of_kind(kind), texts(4, 1, 6)
+    places = torch.cat([torch.arange(len(row)) for row in rows])[None]
+    with torch.no_grad():
+        out = model(torch.cat(rows)[None], position_ids=places)
+        alone = torch.cat([model(row[None], use_cache=False).logits[0] for row in rows])
+    assert out.past_key_values is None
+    assert (out.logits[0] - alone).abs().max() < 1e-9
+
+
 def test_padding_where_every_token_sees_all() -> None:
     model, rows = hf("softmax-exp-euler", causal=False), texts(5, 9, 5)
     ids, mask = left_padded(rows)
@@ -257,11 +269,10 @@ def test_input_that_cannot_be_honoured() -> None:
     model, ids = hf("softmax-exp-euler"), tokens(2, 6)
     hole = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 1]])
     bad: dict[str, dict[str, Any]] = {
-        "inputs_embeds leaves out": {"input_ids": None, "inputs_embeds": torch.zeros(1, 2, 16)},
-        "texts cannot be packed": {"position_ids": ids},
+        "or inputs_embeds in their place": {"inputs_embeds": torch.zeros(2, 6, 16)},
+        r"position_ids must be integers of shape \(2, 6\)": {"position_ids": ids[:, 1:]},
         "without its matrix": {"output_attentions": True},
         "did you mean 'labels'": {"lables": ids},
-        "row 1 of the batch has padding inside": {"attention_mask": hole},
         "must cover all columns": {"attention_mask": hole[:, 1:]},
         "must be a SympFormerCache, got DynamicCache": {"past_key_values": transformers.DynamicCache()},
         "labels must have the shape": {"labels": ids[:, 1:]},

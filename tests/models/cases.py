@@ -95,9 +95,9 @@ def make(name: str, preset: str = "tuned", dtype: torch.dtype = torch.float64, *
     return perturb_(model).to(dtype).eval()  # type: ignore[return-value]
 
 
-def make_choice(choice: str, dtype: torch.dtype = torch.float64) -> LanguageModel:
-    name, overrides = CHOICES[choice]
-    return make(name, dtype=dtype, **overrides)
+def make_choice(choice: str, dtype: torch.dtype = torch.float64, **overrides: Any) -> LanguageModel:
+    name, fields = CHOICES[choice]
+    return make(name, dtype=dtype, **(fields | overrides))
 
 
 def tokens(batch: int = 2, T: int = SIZE["block_size"], seed: int = 3, vocab: int = SIZE["vocab_size"]) -> Tensor:

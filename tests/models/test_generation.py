@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from sympformer import ops
 from sympformer.errors import InputError
 from tests.models.cases import every_model, make, tokens
 
@@ -32,14 +33,31 @@ def test_generation_keeps_the_prompt_and_the_seed() -> None:
     assert not torch.equal(a, c)
 
 
-def test_prompts_of_different_lengths_equal_prompts_alone() -> None:
-    for name in ("softmax-presymp-euler", "linear-exp-euler"):
-        model = make(name, "paper")
-        prompts = [tokens(1, n, seed=n)[0] for n in (2, 7, 4)]
-        together = generate(model, prompts, temperature=0.0)
-        assert [len(text) for text in together] == [10, 15, 12]
+@every_model
+def test_prompts_of_different_lengths_equal_prompts_alone(name: str, preset: str) -> None:
+    model = make(name, preset, n_layer=2)
+    prompts = [tokens(1, n, seed=n)[0] for n in (2, 7, 1)]
+    together = generate(model, prompts, temperature=0.0)
+    assert [len(text) for text in together] == [10, 15, 9]
+    for prompt, text in zip(prompts, together, strict=True):
+        assert torch.equal(generate(model, [prompt], temperature=0.0)[0], text)
+
+
+def test_rows_of_different_lengths_are_fed_together() -> None:
+    """One pass for the prompts and one for each token after the first, however much the lengths differ."""
+    model = make("softmax-exp-euler")
+    with ops.count_passes() as count:
+        generate(model, [[1] * n for n in (2, 15, 7)])
+    assert count.passes == 3 * 8
+
+
+def test_rows_of_different_lengths_slide_each_in_its_time() -> None:
+    model = make("softmax-exp-euler", overflow="slide", block_size=8)
+    prompts = [tokens(1, n, seed=n)[0] for n in (2, 7, 12)]
+    for use_cache in (True, False):
+        together = generate(model, prompts, temperature=0.0, max_new_tokens=14, use_cache=use_cache)
         for prompt, text in zip(prompts, together, strict=True):
-            assert torch.equal(generate(model, [prompt], temperature=0.0)[0], text)
+            assert torch.equal(generate(model, [prompt], temperature=0.0, max_new_tokens=14)[0], text)
 
 
 def test_stop_tokens_end_a_text() -> None:

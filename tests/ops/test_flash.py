@@ -13,24 +13,24 @@ from tests.ops.test_softmax import ROWS, SCALE, case, compare
 def fake_backend(half: bool, multiple: int, least: int = 1) -> flash.Backend:
     """The kernels written out as matrices: forward and backward know nothing of a gradient of lse."""
 
-    def scores(q: Tensor, k: Tensor, scale: float, causal: bool) -> Tensor:
+    def scores(q: Tensor, k: Tensor, how: flash.How) -> Tensor:
         assert q.size(3) % multiple == 0
         assert q.size(3) >= least or q.size(2) == 1
-        s = scale * q.float() @ k.float().mT
-        return s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), float("-inf")) if causal else s
+        s = how.scale * q.float() @ k.float().mT + (0 if how.bias is None else how.bias)
+        return s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), float("-inf")) if how.causal else s
 
-    def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> flash.Rows:
-        s = scores(q, k, scale, causal)
+    def forward(q: Tensor, k: Tensor, v: Tensor, how: flash.How) -> flash.Rows:
+        s = scores(q, k, how)
         return flash.Rows((s.softmax(-1) @ v.float()).to(q.dtype), s.logsumexp(-1), (torch.tensor(7),))
 
-    def backward(dout: Tensor, saved: flash.Saved, scale: float, causal: bool) -> flash.Gradients:
+    def backward(dout: Tensor, saved: flash.Saved, how: flash.How) -> flash.Gradients:
         q, k, v, (out, lse, (seed,)) = saved
         assert seed == 7  # what the forward kernel left comes back
         assert dout.dtype == out.dtype == q.dtype
-        P = (scores(q, k, scale, causal) - lse.unsqueeze(-1)).exp()
+        P = (scores(q, k, how) - lse.unsqueeze(-1)).exp()
         delta = (dout.float() * out.float()).sum(-1, keepdim=True)
         ds = P * (dout.float() @ v.float().mT - delta)
-        grads = scale * ds @ k.float(), scale * ds.mT @ q.float(), P.mT @ dout.float()
+        grads = how.scale * ds @ k.float(), how.scale * ds.mT @ q.float(), P.mT @ dout.float()
         dq, dk, dv = (g.to(q.dtype) for g in grads)
         return dq, dk, dv
 
@@ -48,7 +48,7 @@ FITS_FLOAT16 = [name for name in ROWS if "tiny" not in name and "huge" not in na
 @pytest.mark.parametrize("dh", [5, 8])  # widened, so that lse gets a column of its own, and not
 def test_any_backend(dtype: torch.dtype, rows: str, dh: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything about CUDA but its kernels: padded heads, half precisions, saved extras, shifted rows."""
-    monkeypatch.setattr(softmax, "backend_for", lambda q: fake_backend(half=True, multiple=8))
+    monkeypatch.setattr(softmax, "backend_for", lambda *_: fake_backend(half=True, multiple=8))
     inputs, weights = case(2, 2, 33, dh=dh, dtype=dtype)
     weights = ROWS[rows](*weights)
     # float16 has no room for a negligible row: there the unit is the gradient of lse in the same row
@@ -72,7 +72,7 @@ def test_width_of_heads(backend: flash.Backend, queries: int, dh: int, width: in
 
 
 def test_device_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softmax, "backend_for", lambda q: None)
+    monkeypatch.setattr(softmax, "backend_for", lambda *_: None)
     compare(*case(1, 2, 20), 1e-12)
 
 
@@ -123,12 +123,14 @@ def test_calls_of_cuda_kernels(
     with FakeTensorMode():
         q = torch.empty(2, 3, queries, 16, dtype=dtype, device="cuda")
         k = torch.empty(2, 3, keys, 16, dtype=dtype, device="cuda")
-        rows = backend.forward(q, k, k, SCALE, causal)
+        biased = backend is flash.CUDA_EFFICIENT
+        how = flash.How(SCALE, causal, torch.empty(2, 1, 1, keys, dtype=dtype, device="cuda") if biased else None)
+        rows = backend.forward(q, k, k, how)
         assert (rows.out.shape, rows.lse.shape) == (q.shape, q.shape[:3])
         narrow = rows.out.narrow(-1, 0, 9)
         g, o = flash.spare_column(narrow, narrow, rows.lse, 16)
         assert (g.shape, g.dtype, o.shape, o.dtype) == (q.shape, dtype, q.shape, dtype)
         g, o = flash.shift_rows(torch.empty_like(rows.out), rows.out, rows.lse)
         assert (g.shape, g.dtype, o.shape, o.dtype) == (q.shape, dtype, q.shape, dtype)
-        grads = backend.backward(g, flash.Saved(q, k, k, flash.Rows(o, rows.lse, rows.extras)), SCALE, causal)
+        grads = backend.backward(g, flash.Saved(q, k, k, flash.Rows(o, rows.lse, rows.extras)), how)
     assert [t.shape for t in grads] == [q.shape, k.shape, k.shape]

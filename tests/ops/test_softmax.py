@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sympformer.errors import InputError
-from sympformer.ops import attention_lse, attention_lse_naive, cached_attention_lse, merge_attention
+from sympformer.ops import attention_lse, attention_lse_naive, cached_attention_lse, hiding, merge_attention
 from tests.ops.helpers import (
     BATCHES,
     HALF,
@@ -313,3 +313,67 @@ def test_other_bad_input() -> None:
         attention_lse(q, k, k, scale=1.0)
     with pytest.raises(InputError, match="same queries"):
         merge_attention(q, q[..., 0], k, k[..., 0])
+
+
+@pytest.mark.parametrize("dh", HEAD_SIZES)
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("pairs", [True, False])
+@pytest.mark.parametrize("tokens", [1, 7, 200])
+def test_hidden_keys(tokens: int, pairs: bool, causal: bool, dh: int) -> None:
+    """Fast is naive under a mask of keys or of pairs, also in rows that see nothing at all."""
+    inputs, (dout, dlse) = case(3, 2, tokens, dh)
+    seen = torch.rand(3, 1, tokens if pairs else 1, tokens, generator=torch.Generator().manual_seed(1)) > 0.4
+    seen[0] = False
+    some = (seen.tril() if causal and pairs else seen).any(-1)  # (B, 1, T or 1)
+    if causal and not pairs:
+        some = seen[:, :, 0].cumsum(-1) > 0
+    weights = [dout * some.unsqueeze(-1), dlse * some]  # nothing asks for what a row sees that sees nothing
+    bias = hiding(seen, torch.float64)
+    results = [
+        outs_and_grads(partial(attend, scale=SCALE, causal=causal, bias=bias), inputs, weights)
+        for attend in (attention_lse, attention_lse_naive)
+    ]
+    assert all(t.isfinite().all() for t in results[0])
+    for result in results:
+        result[0], result[1] = result[0] * some.unsqueeze(-1), result[1] * some
+        assert not any(grad[0].any() for grad in result[2:])  # the first text is all padding
+    assert_near(results[0], results[1], 1e-12)
+
+
+def test_hidden_keys_are_not_there() -> None:
+    """What a mask hides may be anything; the rest is attention over the keys that are left."""
+    (q, k, v), _ = case(2, 2, 9)
+    seen = torch.arange(9) % 3 != 1
+    bias = hiding(seen.view(1, 1, 1, 9), torch.float64)
+    k[:, :, ~seen], v[:, :, ~seen] = 100.0, 1e6
+    want = attention_lse(q, k[:, :, seen], v[:, :, seen], scale=SCALE, causal=False)
+    assert_near(attention_lse(q, k, v, scale=SCALE, causal=False, bias=bias), want, 1e-14)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_hidden_keys_in_half_precisions(dtype: torch.dtype) -> None:
+    (q, k, v), _ = case(2, 2, 9, dtype=dtype)
+    bias = hiding(torch.arange(9).view(1, 1, 1, 9) != 0, torch.float32)  # the first query sees nothing
+    out, lse = attention_lse(q, k, v, scale=SCALE, bias=bias)
+    want, want_lse = attention_lse_naive(q, k, v, scale=SCALE, bias=bias)
+    assert out.isfinite().all()
+    assert_near([out, lse[:, :, 1:]], [want, want_lse[:, :, 1:]], TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("queries", [1, 4, 9])
+def test_hidden_keys_of_a_cache(queries: int) -> None:
+    (q, k, v), _ = case(2, 2, 9)
+    bias = hiding(
+        torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1, 1], [1, 0, 1, 1, 0, 1, 1, 0, 1]]).bool()[:, None, None], q.dtype
+    )
+    whole = attention_lse(q, k, v, scale=SCALE, bias=bias)
+    part = cached_attention_lse(q[:, :, -queries:], k, v, scale=SCALE, bias=bias)
+    real = [t[:, :, 3:][:, :, -queries:] for t in whole]
+    assert_near([t[:, :, -len(real[0][0, 0]) :] for t in part], real, 1e-12)
+
+
+@pytest.mark.parametrize("bias", [torch.zeros(2, 9), torch.zeros(2, 2, 1, 9), torch.ones(2, 1, 1, 9).bool()])
+def test_a_bias_that_does_not_fit(bias: Tensor) -> None:
+    (q, k, v), _ = case(2, 2, 9)
+    with pytest.raises(InputError, match=r"expanded to \(2, 1, 9, 9\)"):
+        attention_lse(q, k, v, scale=SCALE, bias=bias)

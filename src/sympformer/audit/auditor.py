@@ -15,7 +15,7 @@ from sympformer.audit.gradients import adversarial
 from sympformer.audit.report import AuditReport, AuditRow
 from sympformer.audit.weights import Specimen, Weights, copied, specimen
 from sympformer.errors import InputError
-from sympformer.loading import Logits, block_size_of, logits_of, token_tables, vocab_size_of
+from sympformer.loading import Logits, as_text_model, block_size_of, logits_of, sees_all, token_tables, vocab_size_of
 from sympformer.progress import steps_with_progress
 
 LENGTH = 80  # tokens, if the model takes as many: more than the 64 of the longest chunk of our linear scan
@@ -40,12 +40,18 @@ class Trial:
         return self.texts[:1]
 
 
+# what every token seeing all does to a model, by name
+FUTURE = ("causality", "adversarial", "prefix")
+
+
 def _adversarial(trial: Trial) -> Finding:
     tables = token_tables(trial.model)
     return adversarial(trial.logits, tables, trial.text, trial.vocab_size, trial.tolerance, trial.seed)
 
 
 def _cache(trial: Trial) -> Finding:
+    if sees_all(trial.model):
+        return Finding(None, note="not tried: where every token sees all, a text cannot be continued")
     chunked = chunked_logits(trial.model, trial.text[:, :1])
     if chunked is None:
         return Finding(None, note="not tried: the model has no cache")
@@ -77,6 +83,7 @@ def audit_model(
 ) -> AuditReport:
     """Test causality, prefix invariance, batch independence and the cache of a model (B, T) ids -> logits.
 
+    An `nn.Encoder` is looked at too; where all its tokens see all, it sees the future as asked, which is no failure.
     vocab_size: number of token ids; found in the model's config or embedding by default. length: tokens of the texts;
     80 by default, or what the model takes. weights: as given, perturbed, and "fresh" for sympformer models. dtype:
     float64 by default, or float32 for a model that cannot be converted. show_progress: None shows a bar on a terminal.
@@ -84,7 +91,7 @@ def audit_model(
     """
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.no_grad():
-        model = copied(model).eval()
+        model = copied(as_text_model(model)).eval()
         vocab_size = vocab_size_of(model) if vocab_size is None else vocab_size
         _check_options(vocab_size, length, weights)
         texts = _texts(model, vocab_size, length, seed, device)
@@ -108,7 +115,8 @@ def _row(name: str, check: str, looked_at: Specimen, texts: Tensor, vocab_size: 
     except InputError as error:  # it took whole texts, and fails on prefixes, on a single text or in its cache
         found = Finding(math.inf, note=str(error))
     note = "; ".join(part for part in (found.note, looked_at.note) if part)
-    return AuditRow(check, name, found.deviation, looked_at.tolerance, found.first_position, note)
+    asked = check in FUTURE and sees_all(looked_at.model)
+    return AuditRow(check, name, found.deviation, looked_at.tolerance, found.first_position, note, asked)
 
 
 def _check_options(vocab_size: int, length: int | None, weights: Sequence[Weights]) -> None:

@@ -78,7 +78,7 @@ def _print(target: "Target", report: "AuditReport") -> None:
             "" if row.deviation is None else f"{row.deviation:.2g}",
             f"{row.tolerance:.1g}",
             "" if row.first_position is None else str(row.first_position),
-            "not tried" if not row.tried else "[green]holds[/]" if row.passed else "[bold red]FAILS[/]",
+            {"holds": "[green]holds[/]", "FAILS": "[bold red]FAILS[/]"}.get(row.verdict, row.verdict),
         )
         for row in rows
     ]

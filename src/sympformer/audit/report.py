@@ -5,6 +5,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+AS_ASKED = "sees the future, as asked"
+NOT_HERE = "does not see the future with these weights, though asked to"
 # check -> what a failure of it means
 MEANINGS: dict[str, str] = {
     "repeat": "the same text gives different logits when it is read twice",
@@ -29,6 +31,8 @@ class AuditRow:
     first_position: int | None
     """The first position, counted from 0, whose logits differ by more than the tolerance."""
     note: str = ""
+    asked: bool = False
+    """Whether the deviation is what full visibility asks for: every token sees all."""
 
     @property
     def tried(self) -> bool:
@@ -38,13 +42,24 @@ class AuditRow:
     @property
     def passed(self) -> bool:
         """Whether nothing was found. A check that was not tried has found nothing; its note says why."""
-        return self.deviation is None or self.deviation <= self.tolerance
+        return self.deviation is None or self.asked or self.deviation <= self.tolerance
+
+    @property
+    def verdict(self) -> str:
+        """In two words or so."""
+        if not self.tried:
+            return "not tried"
+        if self.asked:
+            return AS_ASKED if self.deviation is not None and self.deviation > self.tolerance else NOT_HERE
+        return "holds" if self.passed else "FAILS"
 
     @property
     def sentence(self) -> str:
         """The row in words."""
         if self.deviation is None:
             return f"{self.check} ({self.weights} weights): {self.note}"
+        if self.asked:
+            return f"{self.check} ({self.weights} weights): {self.verdict}"
         if self.passed:
             return f"{self.check} ({self.weights} weights): holds to {self.deviation:.2g}"
         if self.deviation == math.inf and self.note:
@@ -94,7 +109,7 @@ class AuditReport:
     @property
     def worst(self) -> AuditRow:
         """The row that comes nearest to failing, or fails by most."""
-        return max(self.rows, key=lambda row: -1.0 if row.deviation is None else row.deviation / row.tolerance)
+        return max(self.rows, key=lambda r: -1.0 if r.deviation is None or r.asked else r.deviation / r.tolerance)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

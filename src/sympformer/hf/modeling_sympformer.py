@@ -19,11 +19,11 @@ from transformers.utils import can_return_tuple
 from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.hf.adapters import check_adapters
-from sympformer.hf.cache import Group, Mark, SympFormerCache
+from sympformer.hf.cache import Mark, SympFormerCache
 from sympformer.hf.configuration_sympformer import SympFormerConfig
-from sympformer.hf.inputs import new_spans, only_ids
-from sympformer.hf.padding import Aligned, Span, by_span
-from sympformer.models import Cache, Decoder, LanguageModel, build_model
+from sympformer.hf.inputs import check_names, given_of, is_packed
+from sympformer.models import NOTHING, Cache, Decoder, Given, LanguageModel, build_model
+from sympformer.models.model import Head
 from sympformer.nn import LearnedScalars, Norm, Projection, RMSNorm, State, View
 from sympformer.nn.fast import Program
 
@@ -116,27 +116,30 @@ class SympFormerModel(SympFormerPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
-        """input_ids (B, T), attention_mask (B, T) with zeros at padding (with a cache: of all columns so far).
+        """input_ids (B, T) or inputs_embeds (B, T, d), attention_mask (B, T) with zeros at padding, anywhere in a row
+        (with a cache: of all columns so far). position_ids (B, T): places other than those that follow from the mask;
+        where they start again at 0 and there is no mask, a new text begins, which sees nothing of the others.
 
         Hidden states are zero at padding. Without gradients a cache is made and returned unless use_cache is False;
         with gradients, only if it is True. output_hidden_states: the embedding, then every layer, the last normalised.
         """
         collect = kwargs.pop("output_hidden_states", None)
         collect = bool(self.config.output_hidden_states if collect is None else collect)
-        ids = only_ids(input_ids, inputs_embeds, kwargs)
+        position_ids = kwargs.pop("position_ids", None)
+        check_names(kwargs)
+        tokens = input_ids if inputs_embeds is None else inputs_embeds
+        if tokens is None or tokens.ndim < 2 or (input_ids is not None and inputs_embeds is not None):
+            raise InputError("give input_ids of shape (batch, tokens), or inputs_embeds in their place")
         if torch.is_grad_enabled() and self.training:
             check_adapters(self.body)
+        if past_key_values is None and use_cache is None and is_packed(position_ids, attention_mask):
+            use_cache = False  # several texts in a row: which of them would go on?
         cache = self._cache(past_key_values, use_cache)
-        spans = new_spans(ids, attention_mask, cache)
-        if cache is not None:
-            states = self._continue(ids, spans, cache, collect)
-        elif spans is None:
-            states = self._states(ids, None, collect)
-        elif self.causal:
-            aligned = Aligned(spans, ids.shape[1], ids.device)
-            states = [aligned.restore(x) for x in self._states(aligned.align(ids), None, collect)]
+        given = given_of((tokens.shape[0], tokens.shape[1]), attention_mask, position_ids, inputs_embeds, cache)
+        if cache is None:
+            states = self._states(input_ids, None, given, collect)
         else:
-            states = self._apart(ids, spans, collect)
+            states = self._continue(input_ids, tokens, cache, given, collect)
         return BaseModelOutputWithPast(
             last_hidden_state=cast(Any, states[-1]),  # transformers' own hints change between versions
             past_key_values=cache,
@@ -157,18 +160,18 @@ class SympFormerModel(SympFormerPreTrainedModel):
             return given
         return SympFormerCache(self.config) if wanted and (use_cache or self.causal) else None
 
-    def _states(self, ids: Tensor, memory: Cache | None, collect: bool) -> list[Tensor]:
-        """The hidden states of texts (b, n) of one length: the last, or with `collect` all of them."""
+    def _states(self, ids: Tensor | None, memory: Cache | None, given: Given, collect: bool) -> list[Tensor]:
+        """The hidden states of texts (B, T): the last, or with `collect` all of them. Zero at padding."""
         states: list[Tensor] = []
 
         def call(layer: Program, state: State, view: View, k: int) -> State:
             if collect:
-                states.append(state.x)
+                states.append(view.tokens(state.x))
             if self.gradient_checkpointing and self.training and k % self.checkpoint_every == 0:
                 return self._gradient_checkpointing_func(layer, state, view)
             return layer(state, view)
 
-        last = self.body.hidden(ids, memory, call)
+        last = self.body.hidden(ids, memory, given, call)
         return [*states, last]
 
     def _decoder(self, cache: SympFormerCache, collect: bool) -> Decoder | None:
@@ -179,46 +182,23 @@ class SympFormerModel(SympFormerPreTrainedModel):
             DECODERS[cache] = Decoder(self.body)
         return DECODERS[cache]
 
-    def _continue(self, ids: Tensor, spans: list[Span] | None, cache: SympFormerCache, collect: bool) -> list[Tensor]:
-        """New columns through a cache, group by group."""
-        parts, decoder = [], self._decoder(cache, collect)
-        for group, span in cache.groups_for(ids, spans):
-            new = ids if len(group.rows) == len(ids) else ids[group.rows]
-            new = new[:, span.first : span.first + span.n]
-            self._catch_up(group, cache.recording)
-            states = [decoder.hidden(new, group.memory)] if decoder else self._states(new, group.memory, collect)
-            parts.append((group.rows, span, states))
-            if group.ids is not None:
-                group.ids = torch.cat([group.ids, new], 1)
-        return self._assemble(ids, parts, collect)
+    def _continue(
+        self, ids: Tensor | None, tokens: Tensor, cache: SympFormerCache, given: Given, collect: bool
+    ) -> list[Tensor]:
+        """New columns through a cache."""
+        memory, decoder = cache.admit(tokens, given.key_padding_mask), self._decoder(cache, collect)
+        self._catch_up(cache, memory)
+        states = [decoder.hidden(ids, memory, given)] if decoder else self._states(ids, memory, given, collect)
+        cache.took_in(ids if given.position_ids is None else None)
+        return states
 
-    def _catch_up(self, group: Group, recording: bool) -> None:
+    def _catch_up(self, cache: SympFormerCache, memory: Cache) -> None:
         """Take in again what a step back has lost, and mark the place if more such steps will follow."""
-        if (waiting := group.waiting) is not None:
-            self.body.hidden(waiting, group.memory)
-        if recording and group.ids is not None and group.mark is None and group.memory.length:
-            group.mark = Mark.of(group.memory)
-
-    def _apart(self, ids: Tensor, spans: list[Span], collect: bool) -> list[Tensor]:
-        """Padded texts without a cache where every token sees all: rows of one span at a time."""
-        parts = []
-        for span, rows in by_span(spans).items():
-            texts = ids[rows, span.first : span.first + span.n]
-            parts.append((ids.new_tensor(rows), span, self._states(texts, None, collect)))
-        return self._assemble(ids, parts, collect)
-
-    def _assemble(self, ids: Tensor, parts: list[tuple[Tensor, Span, list[Tensor]]], collect: bool) -> list[Tensor]:
-        """The hidden states of the parts of a batch in their places, zero elsewhere."""
-        B, T = ids.shape
-        if len(parts) == 1 and parts[0][2][0].shape[:2] == (B, T):
-            return parts[0][2]
-        n_states = self.config.num_hidden_layers + 1 if collect else 1
-        like = self.body.tokens.weight if not parts else parts[0][2][0]
-        whole = [like.new_zeros(B, T, self.config.hidden_size) for _ in range(n_states)]
-        for rows, span, states in parts:
-            for target, state in zip(whole, states, strict=True):
-                target[rows, span.first : span.first + span.n] = state
-        return whole
+        if (waiting := cache.waiting) is not None:
+            ids, real = waiting
+            self.body.hidden(ids, memory, NOTHING if real is None else Given(key_padding_mask=~real))
+        if cache.recording and cache.ids is not None and cache.mark is None and memory.length:
+            cache.mark = Mark.of(memory)
 
 
 # trf-ignore: TRF057
@@ -231,7 +211,7 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
     def __init__(self, config: SympFormerConfig) -> None:
         super().__init__(config)
         self.model = SympFormerModel(config)
-        self.lm_head = Projection(config.hidden_size, config.vocab_size)
+        self.lm_head = Head(config.hidden_size, config.vocab_size)
         self.post_init()
 
     # trf-ignore: TRF057
@@ -284,7 +264,7 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
         if n_items is not None and n_counted == 0:
             return hidden.sum() * 0  # the mean of nothing is nan, but a share of the other batches' items is zero
         # the head's matrix can be read only while the head is nothing but a matrix: no adapter, no quantisation
-        if type(self.lm_head) in (Projection, nn.Linear) and not hasattr(self.lm_head, "_hf_hook"):
+        if type(self.lm_head) in (Head, nn.Linear) and not hasattr(self.lm_head, "_hf_hook"):
             mean = ops.linear_cross_entropy(hidden, self.lm_head.weight, targets)
         else:
             mean = F.cross_entropy(self.lm_head(hidden).float().flatten(0, 1), targets.flatten())

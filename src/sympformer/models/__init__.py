@@ -7,15 +7,17 @@ from sympformer.errors import InputError
 from sympformer.models.cache import Cache
 from sympformer.models.config import ModelConfig
 from sympformer.models.decoder import Decoder
-from sympformer.models.model import LanguageModel, ModelOutput, build_model
-from sympformer.models.variants import PRESETS, VARIANTS, Variant, variant
-from sympformer.nn import perturb_
+from sympformer.models.model import NOTHING, Given, LanguageModel, ModelOutput, build_model
+from sympformer.models.variants import VARIANTS, Variant, variant
+from sympformer.nn import PRESETS, perturb_
 
 __all__ = [
+    "NOTHING",
     "PRESETS",
     "VARIANTS",
     "Cache",
     "Decoder",
+    "Given",
     "LanguageModel",
     "ModelConfig",
     "ModelOutput",

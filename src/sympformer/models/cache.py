@@ -5,6 +5,7 @@ The history of a multistep integrator runs over layers, not tokens, and is not h
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from sympformer.nn import Memory
@@ -12,21 +13,33 @@ from sympformer.nn import Memory
 
 @dataclass
 class Cache:
-    """The memory of a model for `batch_size` texts, `length` tokens of each seen so far."""
+    """The memory of a model for `batch_size` texts, `length` columns of tokens, or of padding, seen so far."""
 
     batch_size: int
     layers: list[Memory]
     length: int = 0
+    real: Tensor | None = None  # (B, length), False at padding; None: every column so far is a token of every row
+
+    def columns(self, T: int, real: Tensor | None) -> Tensor | None:
+        """The same with T more columns, of which `real` (B, T) says what they are."""
+        if self.real is None and real is None:
+            return None
+        present = None if real is None else real.new_ones(self.batch_size, self.length)
+        past = present if self.real is None else self.real
+        assert past is not None
+        new = past.new_ones(self.batch_size, T) if real is None else real
+        return torch.cat((past, new), 1)
 
     def select(self, index: Tensor) -> None:
         """Keep and reorder batch rows (for beams, or when texts end)."""
         for layer in self.layers:
             layer.select(index)
+        self.real = None if self.real is None else self.real[index]
         self.batch_size = len(index)
 
     def part(self, index: Tensor) -> "Cache":
         """A cache of its own for the rows `index`; this one stays as it is."""
-        part = Cache(self.batch_size, [layer.copy() for layer in self.layers], self.length)
+        part = Cache(self.batch_size, [layer.copy() for layer in self.layers], self.length, self.real)
         part.select(index)
         return part
 
@@ -35,6 +48,7 @@ class Cache:
         for layer in self.layers:
             layer.crop(length)
         self.length = min(self.length, length)
+        self.real = None if self.real is None else self.real[:, :length]
 
     @property
     def nbytes(self) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sympformer.models.cache import Cache
-from sympformer.models.model import LanguageModel
+from sympformer.models.model import NOTHING, Given, LanguageModel
 from sympformer.nn import fast
 
 
@@ -26,10 +26,10 @@ class Decoder:
         self._folded = not any(program is layer for program, layer in zip(self.programs, model.layers(), strict=True))
 
     @torch.no_grad()
-    def hidden(self, idx: Tensor, cache: Cache) -> Tensor:
+    def hidden(self, idx: Tensor | None, cache: Cache, given: Given = NOTHING) -> Tensor:
         """As `LanguageModel.hidden` with a cache, without gradients."""
-        return self.model.hidden(idx, cache, programs=self.programs if self._folded else None)
+        return self.model.hidden(idx, cache, given, programs=self.programs if self._folded else None)
 
-    def logits(self, idx: Tensor, cache: Cache) -> Tensor:
+    def logits(self, idx: Tensor, cache: Cache, given: Given = NOTHING) -> Tensor:
         """The logits after the last token, (B, V)."""
-        return F.linear(self.hidden(idx, cache)[:, -1], self.model.head_weight)
+        return F.linear(self.hidden(idx, cache, given)[:, -1], self.model.head_weight)

@@ -12,7 +12,7 @@ from sympformer.errors import DivergenceError, InputError
 if TYPE_CHECKING:
     from sympformer.models.cache import Cache
     from sympformer.models.config import Overflow
-    from sympformer.models.model import LanguageModel
+    from sympformer.models.model import Given, LanguageModel
 
 Prompt = Tensor | Sequence[Tensor] | Sequence[Sequence[int]]
 
@@ -45,7 +45,7 @@ def generate(
     _check_options(model, prompts, max_new_tokens, temperature, top_k, top_p, overflow)
     with _evaluating(model):
         texts = _continue(
-            _Context(model, use_cache),
+            _Context(model, len(prompts), use_cache),
             prompts,
             max_new_tokens,
             _Sampler(temperature, top_k, top_p, seed, prompts[0].device),
@@ -72,15 +72,15 @@ def stream(
     """The new tokens of one prompt, each as soon as it is drawn: those that `generate` gives, a stop token included."""
     (prompt,), _ = _prompts(model, [ids])
     _check_options(model, [prompt], max_new_tokens, temperature, top_k, top_p, overflow)
-    context, draw = _Context(model, use_cache=True), _Sampler(temperature, top_k, top_p, seed, prompt.device)
-    fed = prompt[None]
+    context, draw = _Context(model, 1, use_cache=True), _Sampler(temperature, top_k, top_p, seed, prompt.device)
+    fed: list[int] = prompt.tolist()
     with _evaluating(model):
         for _ in range(max_new_tokens):
-            token = int(draw(context.feed(fed)))
+            token = int(draw(context.feed([fed])))
             yield token
             if token in stop_tokens:
                 return
-            fed = fed.new_tensor([[token]])
+            fed = [token]
 
 
 @contextmanager
@@ -94,28 +94,42 @@ def _evaluating(model: "LanguageModel") -> Iterator[None]:
 
 
 class _Context:
-    """Feeds tokens to the model and keeps what it must remember."""
+    """Feeds tokens to the model and keeps what it must remember. Shorter rows of a batch are padded in front."""
 
-    def __init__(self, model: "LanguageModel", use_cache: bool) -> None:
+    def __init__(self, model: "LanguageModel", n_rows: int, use_cache: bool) -> None:
         from sympformer.models.decoder import Decoder  # which knows the model, which knows this file
 
         self.model, self.decoder = model, Decoder(model) if use_cache else None
         self.cache: Cache | None = None
-        self.seen: Tensor | None = None  # (B, t) the context window
+        self.windows: list[list[int]] = [[] for _ in range(n_rows)]  # the context of every row
 
     @torch.inference_mode()  # a token at a time, what torch notes about views for gradients costs a tenth of the time
-    def feed(self, ids: Tensor) -> Tensor:
-        """Take in (B, T) ids; return the logits after the last one, (B, V)."""
+    def feed(self, new: list[list[int]]) -> Tensor:
+        """Take in more tokens of every row; return the logits after the last ones, (B, V)."""
         room = self.model.cfg.block_size
-        self.seen = ids if self.seen is None else torch.cat((self.seen, ids), 1)
-        if self.seen.shape[1] > room:  # only with overflow = "slide": checked before the start
-            self.seen = self.seen[:, -max(room // 2, 1) :]
-            ids, self.cache = self.seen, None
+        for window, tokens in zip(self.windows, new, strict=True):
+            window += tokens
+            if len(window) > room:  # only with overflow = "slide": checked before the start
+                del window[: -max(room // 2, 1)]
+                self.cache = None
         if self.decoder is None:
-            return torch.nn.functional.linear(self.model.hidden(self.seen)[:, -1], self.model.head_weight)
+            ids, given = self._padded(self.windows)
+            return torch.nn.functional.linear(self.model.hidden(ids, None, given)[:, -1], self.model.head_weight)
         if self.cache is None:
-            self.cache = self.model.new_cache(ids.shape[0])
-        return self.decoder.logits(ids, self.cache)
+            self.cache, new = self.model.new_cache(len(new)), self.windows
+        ids, given = self._padded(new)
+        return self.decoder.logits(ids, self.cache, given)
+
+    def _padded(self, rows: list[list[int]]) -> tuple[Tensor, "Given"]:
+        """Rows as token ids (B, T), and which of them are padding."""
+        from sympformer.models.model import NOTHING, Given
+
+        device, width = self.model.tokens.weight.device, max(map(len, rows))
+        ids = torch.tensor([[0] * (width - len(row)) + row for row in rows], device=device)
+        if all(len(row) == width for row in rows):
+            return ids, NOTHING
+        padding = torch.tensor([width - len(row) for row in rows], device=device)
+        return ids, Given(key_padding_mask=torch.arange(width, device=device) < padding.unsqueeze(1))
 
 
 class _Sampler:
@@ -151,22 +165,18 @@ def _keep_top_p(logits: Tensor, p: float) -> Tensor:
 def _continue(
     context: _Context, prompts: list[Tensor], max_new: int, draw: _Sampler, stops: frozenset[int]
 ) -> list[Tensor]:
-    """All rows advance together from the shortest prompt on; a row still inside its prompt takes the prompt's token."""
-    lengths = [len(prompt) for prompt in prompts]
-    shortest, end = min(lengths), max(lengths) + max_new
-    rows = [prompt.tolist() for prompt in prompts]
-    done = [max_new == 0] * len(rows)
-    ids = torch.stack([prompt[:shortest] for prompt in prompts])
-    for place in range(shortest, end):
+    """All rows advance together, a token at a time."""
+    rows: list[list[int]] = [prompt.tolist() for prompt in prompts]
+    new, done = [list(row) for row in rows], [False] * len(rows)
+    for _ in range(max_new):
+        drawn = draw(context.feed(new)).tolist()
+        for i, row in enumerate(rows):
+            if not done[i]:
+                row.append(drawn[i])
+                done[i] = drawn[i] in stops
         if all(done):
             break
-        drawn = draw(context.feed(ids)).tolist()
-        for i, row in enumerate(rows):
-            if place >= lengths[i] and not done[i]:
-                row.append(drawn[i])
-                done[i] = drawn[i] in stops or len(row) == lengths[i] + max_new
-        # a finished row is fed its last token; nothing reads what follows
-        ids = ids.new_tensor([[row[place] if place < len(row) else row[-1]] for row in rows])
+        new = [row[-1:] for row in rows]  # a finished row is fed its last token; nothing reads what follows
     return [prompts[0].new_tensor(row) for row in rows]
 
 

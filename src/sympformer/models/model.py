@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from sympformer.models.config import ModelConfig, Overflow
 from sympformer.models.generate import Prompt, generate
 from sympformer.nn import Embedding, Projection, Stack, State, View, grouped_parameters
 from sympformer.nn.fast import Program
+from sympformer.nn.padding import check_seen, places_of, real_columns
 from sympformer.nn.parts import dropout, norm
 from sympformer.nn.positions import positions, with_positions
 from sympformer.nn.stack import Call, call_layer
@@ -40,6 +42,18 @@ class Head(Projection):
     group = "embedding"
 
 
+class Given(NamedTuple):
+    """What may be known of the tokens beside their ids."""
+
+    key_padding_mask: Tensor | None = None  # (B, T), True at padding, which nobody sees and which takes no place
+    position_ids: Tensor | None = None  # (B, T) places; by default a token's place among those of its row
+    inputs_embeds: Tensor | None = None  # (B, T, d) in place of the ids
+    mask: Tensor | None = None  # boolean (B, 1, T, S), True where a token sees a column of all so far: `same_text`
+
+
+NOTHING = Given()
+
+
 class LanguageModel(Stack):
     """GPT-2 shaped: token and position embeddings, `n_layer` blocks, final norm, (tied) head, no biases."""
 
@@ -61,49 +75,87 @@ class LanguageModel(Stack):
         """The head's matrix (V, d): the token embedding when tied."""
         return self.tokens.weight if self.head is None else self.head.weight
 
-    def forward(self, idx: Tensor, targets: Tensor | None = None, cache: Cache | None = None) -> ModelOutput:
+    def forward(
+        self,
+        idx: Tensor | None,
+        targets: Tensor | None = None,
+        cache: Cache | None = None,
+        key_padding_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> ModelOutput:
         """idx (B, T) token ids. With `targets` (B, T), -100 ignored, the mean cross-entropy in nats.
 
-        With `cache` the T tokens continue the cached ones, and the cache takes them in.
+        With `cache` the T tokens continue the cached ones, and the cache takes them in. For the rest see `Given`.
         """
-        hidden = self.hidden(idx, cache)
+        given = Given(key_padding_mask, position_ids, inputs_embeds, mask)
+        hidden = self.hidden(idx, cache, given)
         loss = None if targets is None else ops.linear_cross_entropy(hidden, self.head_weight, targets)
         return ModelOutput(hidden, self.head_weight, loss, cache)
 
     def hidden(
         self,
-        idx: Tensor,
+        idx: Tensor | None,
         cache: Cache | None = None,
+        given: Given = NOTHING,
         call: Call = call_layer,
         programs: Sequence[Program] | None = None,
     ) -> Tensor:
-        """The last layer's positions after the final norm, (B, T, d).
+        """The last layer's positions after the final norm, (B, T, d); zero at padding.
 
         `call` runs a layer, and may watch it. `programs`: what to run instead of the layers, with a clock of numbers.
         """
-        start = self._check_input(idx, cache)
-        T, device, dtype = idx.shape[1], idx.device, self.tokens.weight.dtype
-        places = torch.arange(start, start + T, device=device)
-        state = self.embed(idx, places)
-        if programs is None:
-            state = state._replace(t=torch.full((), self.cfg.t0, dtype=state.x.dtype, device=device))
-        view = View.make(self.cfg.causal, start, T, device, dtype)
-        view = view._replace(rotation=self.positions.rotation(places, dtype))
+        B, T = self._check_input(idx, cache, given)
+        start = 0 if cache is None else cache.length
+        real = real_columns(given.key_padding_mask, (B, T))
+        columns = real if cache is None else cache.columns(T, real)
+        places = self._places(start, T, columns, given.position_ids)
+        state = self.embed(idx, places, given.inputs_embeds)
+        view = self._view(state.x, start, columns, given.mask)
+        view = view._replace(rotation=self.positions.rotation(places, self.tokens.weight.dtype))
         state = self.advance(state, view, None if cache is None else cache.layers, programs, call)
         if cache is not None:
-            cache.length += T
-        return self.norm(state.x)
+            cache.length, cache.real = start + T, columns
+        return view.tokens(self.norm(state.x))
 
-    def embed(self, idx: Tensor, places: Tensor | None = None) -> State:
-        """Positions and momenta of the tokens at time t0, at `places` (T,) or (B, T); by default 0, 1, 2, ..."""
-        places = torch.arange(idx.shape[1], device=idx.device) if places is None else places
-        x = dropout(with_positions(self.tokens(idx), self.positions, places), self.cfg.dropout, self.training)
-        if self.token_momenta is not None and self.position_momenta is not None:
-            y = with_positions(self.token_momenta(idx), self.position_momenta, places)
-        else:
-            y = torch.zeros_like(x)
-        v = torch.zeros_like(x) if self.cfg.mlp_velocity == "own" else None
-        return State(x, y, v, self.cfg.t0)
+    def embed(self, idx: Tensor | None, places: Tensor | None = None, embedded: Tensor | None = None) -> State:
+        """Tokens at time t0, at their `places` (T,) or (B, T); `embedded` (B, T, d) in place of their ids."""
+        if embedded is None:
+            assert idx is not None
+            embedded = self.tokens(idx)
+        if places is None:
+            places = torch.arange(embedded.shape[1], device=embedded.device)
+        x = dropout(with_positions(embedded, self.positions, places), self.cfg.dropout, self.training)
+        if self.token_momenta is None or self.position_momenta is None:
+            return self.start(x)
+        return self.start(x, with_positions(self.token_momenta(idx), self.position_momenta, places))
+
+    def _places(self, start: int, T: int, columns: Tensor | None, given: Tensor | None) -> Tensor:
+        """The places of the last T columns in their texts, (T,) or (B, T): padding takes none."""
+        room = self.cfg.block_size
+        if given is None and columns is None:
+            if start + T > room:
+                raise self._too_long(start + T)
+            return torch.arange(start, start + T, device=self.tokens.weight.device)
+        places = given
+        if places is None:
+            assert columns is not None
+            places = places_of(columns)[:, -T:]
+        unsure = given is not None or start + T > room
+        if unsure and not torch.compiler.is_compiling() and (last := int(places.max())) >= room:
+            raise self._too_long(last + 1)
+        return places
+
+    def _view(self, x: Tensor, start: int, columns: Tensor | None, mask: Tensor | None) -> View:
+        """What the present tokens see."""
+        (B, T), causal, dtype = x.shape[:2], self.cfg.causal, self.tokens.weight.dtype
+        if mask is not None:
+            seen = check_seen(mask, (B, T, start + T))
+            return View.masked(causal, seen if columns is None else seen & columns[:, None, None], dtype)
+        if columns is not None:
+            return View.padded(causal, columns, T, dtype)
+        return View.make(causal, start, T, x.device, dtype)
 
     def new_cache(self, batch_size: int) -> Cache:
         """An empty memory for `batch_size` texts; hand it to successive calls, in chunks of any size."""
@@ -138,19 +190,39 @@ class LanguageModel(Stack):
 
         return describe(self)
 
-    def _check_input(self, idx: Tensor, cache: Cache | None) -> int:
-        """Shapes and lengths; returns the place of the first token."""
-        if idx.ndim != 2 or idx.shape[1] < 1:
-            raise InputError(f"token ids must have shape (batch, tokens), at least one token, got {tuple(idx.shape)}")
-        start = 0 if cache is None else cache.length
-        if start + idx.shape[1] > self.cfg.block_size:
+    def _check_input(self, idx: Tensor | None, cache: Cache | None, given: Given) -> tuple[int, int]:
+        """Rows and columns of the input, after it was found to be of a fit form."""
+        embedded, places = given.inputs_embeds, given.position_ids
+        if (idx is None) == (embedded is None):
+            raise InputError("give token ids or inputs_embeds, one of the two")
+        if embedded is not None:
+            if embedded.ndim != 3 or embedded.shape[1] < 1 or embedded.shape[2] != self.cfg.d_model:
+                wanted = f"(batch, tokens, d_model = {self.cfg.d_model}), at least one token"
+                raise InputError(f"inputs_embeds must have shape {wanted}, got {tuple(embedded.shape)}")
+            if self.token_momenta is not None:
+                raise InputError("start_momentum = 'embedded' looks momenta up by token id, which inputs_embeds leaves"
+                                 " out; give token ids")  # fmt: skip
+            B, T = embedded.shape[:2]
+        else:
+            assert idx is not None
+            if idx.ndim != 2 or idx.shape[1] < 1:
+                raise InputError(
+                    f"token ids must have shape (batch, tokens), at least one token, got {tuple(idx.shape)}"
+                )
+            B, T = idx.shape
+        if places is not None and (places.shape not in ((B, T), (1, T)) or places.dtype != torch.long):
             raise InputError(
-                f"{start + idx.shape[1]} tokens exceed block_size = {self.cfg.block_size}; shorten the text,"
-                " or generate with overflow = 'slide'"
+                f"position_ids must be integers of shape {(B, T)}, got {places.dtype} {tuple(places.shape)}"
             )
-        if cache is not None and cache.batch_size != idx.shape[0]:
-            raise InputError(f"the cache holds {cache.batch_size} texts, got {idx.shape[0]}")
-        return start
+        if cache is not None and cache.batch_size != B:
+            raise InputError(f"the cache holds {cache.batch_size} texts, got {B}")
+        return B, T
+
+    def _too_long(self, n: int) -> InputError:
+        return InputError(
+            f"{n} tokens exceed block_size = {self.cfg.block_size}; shorten the text, or generate with"
+            " overflow = 'slide'"
+        )
 
 
 def build_model(cfg: ModelConfig, seed: int | None = None) -> LanguageModel:

@@ -1,11 +1,13 @@
 """What any model is made of: parts, kinds of attention, dynamics, stacks. Every choice is a row of a table."""
 
-from sympformer.nn.attention import AttentionKind, GrowingRows, Memory, View
+from sympformer.nn.attention import AttentionKind, GrowingRows, Memory, View, same_text
 from sympformer.nn.config import StackConfig
 from sympformer.nn.dynamics import Classical, Hamiltonian, Layer, Nesterov, State
+from sympformer.nn.encoder import Encoder, EncoderLayer
 from sympformer.nn.parameters import DECAYED, GROUPS, grouped_parameters, perturb_
 from sympformer.nn.parts import MLP, Embedding, Norm, Projection, RMSNorm
 from sympformer.nn.positions import Positions, Rotation
+from sympformer.nn.presets import PRESETS
 from sympformer.nn.rows import ATTENTIONS, DYNAMICS, MLPS, NORMS, POSITIONS, TABLES, register
 from sympformer.nn.scalars import LearnedScalars, ScalarSpec
 from sympformer.nn.stack import Stack
@@ -19,10 +21,13 @@ __all__ = [
     "MLPS",
     "NORMS",
     "POSITIONS",
+    "PRESETS",
     "TABLES",
     "AttentionKind",
     "Classical",
     "Embedding",
+    "Encoder",
+    "EncoderLayer",
     "GrowingRows",
     "Hamiltonian",
     "Layer",
@@ -42,4 +47,5 @@ __all__ = [
     "grouped_parameters",
     "perturb_",
     "register",
+    "same_text",
 ]

@@ -42,6 +42,7 @@ SWITCHES: dict[str, Iterable[Any]] = {
     "mlp": MLPS,
     "mlp_velocity": get_args(MlpVelocity),
     "heads": get_args(Heads),
+    "positions": POSITIONS,
     "update_norm": (False, True),
 }
 ALWAYS = frozenset(

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from sympformer.nn import fast
 from sympformer.nn.attention.base import Memory, View
@@ -38,6 +39,11 @@ class Stack(nn.Module):
         """The block of every layer, first to last."""
         return [*self.blocks] * (self.cfg.n_layer if self.cfg.share_layers else 1)
 
+    def start(self, x: Tensor, y: Tensor | None = None) -> State:
+        """Tokens at positions x (B, T, d) before the first layer, at rest unless momenta y are given, at time t0."""
+        v = torch.zeros_like(x) if self.cfg.mlp_velocity == "own" else None
+        return State(x, torch.zeros_like(x) if y is None else y, v, self.cfg.t0)
+
     def new_memories(self) -> list[Memory]:
         """What the layers keep of a text, at its start."""
         make = ATTENTIONS[self.cfg.attention].memory
@@ -55,7 +61,12 @@ class Stack(nn.Module):
         programs: Sequence[fast.Program] | None = None,
         call: Call = call_layer,
     ) -> State:
-        """The state after the last layer. `memories`: of each layer. `call` runs a layer, and may watch it."""
+        """The state after the last layer. `memories`: of each layer. `call` runs a layer, and may watch it.
+
+        `programs`: what to run instead of the layers, with a clock of numbers.
+        """
+        if programs is None and not isinstance(state.t, Tensor):  # the steps that move the clock learn
+            state = state._replace(t=torch.full((), state.t, dtype=state.x.dtype, device=state.x.device))
         for k, layer in enumerate(self.programs() if programs is None else programs):
             seen = view if memories is None else view._replace(memory=memories[k])
             state = call(layer, state, seen, k)

@@ -1,6 +1,7 @@
 """The oracles of the flows, fast, each beside the naive twin it is tested against."""
 
 from sympformer.ops.door import count_passes, fast, note_pass, plain
+from sympformer.ops.flash import hiding
 from sympformer.ops.linear import (
     linear_attention,
     linear_attention_naive,
@@ -26,6 +27,7 @@ __all__ = [
     "cached_attention_lse",
     "count_passes",
     "fast",
+    "hiding",
     "linear_attention",
     "linear_attention_naive",
     "linear_attention_step",

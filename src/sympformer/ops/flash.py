@@ -12,6 +12,8 @@ Since d lse_i / d s_ij = P_ij, a gradient of `lse` turns delta_i into delta_i - 
 The kernel computes delta itself from `dout` and `out`, so it is handed others whose product is delta_i - dlse_i: with
 a spare column where heads are widened for the kernel's sake (`spare_column`), else with another `out` (`shift_rows`).
 
+A `bias` added to the scores says which keys a query does not see (`hiding`); it carries no gradient.
+
 One kernel per device stands in a `Backend`; `backend_for` is the table.
 """
 
@@ -26,6 +28,23 @@ from torch.autograd.function import once_differentiable
 aten = torch.ops.aten
 
 HALF = (torch.float16, torch.bfloat16)
+# Added to the score of a key that is not seen. Its weight is then exactly zero beside any key that is; finite, so that
+# a query that sees nothing at all (padding) gets numbers, and gradients of zero, instead of NaN.
+HIDDEN = -1e30
+
+
+def hiding(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """The bias of a boolean mask, True where a key is seen."""
+    zero = torch.zeros((), dtype=dtype, device=seen.device)
+    return torch.where(seen, zero, zero + max(HIDDEN, torch.finfo(dtype).min))
+
+
+class How(NamedTuple):
+    """What keys a query sees, and how their scores are scaled."""
+
+    scale: float
+    causal: bool
+    bias: Tensor | None = None  # (B or 1, 1, Tq or 1, Tk), in the dtype of q
 
 
 class Rows(NamedTuple):
@@ -49,11 +68,11 @@ Gradients = tuple[Tensor, Tensor, Tensor]
 
 
 class Backend(NamedTuple):
-    """The two kernels of a device: forward(q, k, v, scale, causal) and backward(dout, saved, scale, causal)."""
+    """The two kernels of a device: forward(q, k, v, how) and backward(dout, saved, how)."""
 
     name: str
-    forward: Callable[[Tensor, Tensor, Tensor, float, bool], Rows]
-    backward: Callable[[Tensor, Saved, float, bool], Gradients]
+    forward: Callable[[Tensor, Tensor, Tensor, How], Rows]
+    backward: Callable[[Tensor, Saved, How], Gradients]
     half: bool = True  # the kernels take half precisions as they are
     multiple: int = 1  # the head size must be a multiple of this
     least: int = 1  # smaller heads are slower than heads of this size, but for a single query
@@ -64,45 +83,58 @@ class Backend(NamedTuple):
         return dh + -dh % self.multiple
 
 
-def _cpu_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> Rows:
-    out, lse = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, scale=scale)
+def _cpu_forward(q: Tensor, k: Tensor, v: Tensor, how: How) -> Rows:
+    out, lse = aten._scaled_dot_product_flash_attention_for_cpu(
+        q, k, v, 0.0, how.causal, attn_mask=how.bias, scale=how.scale
+    )
     return Rows(out, lse, ())
 
 
-def _cpu_backward(dout: Tensor, saved: Saved, scale: float, causal: bool) -> Gradients:
+def _cpu_backward(dout: Tensor, saved: Saved, how: How) -> Gradients:
     q, k, v, rows = saved
     return aten._scaled_dot_product_flash_attention_for_cpu_backward(
-        dout, q, k, v, rows.out, rows.lse, 0.0, causal, scale=scale
+        dout, q, k, v, rows.out, rows.lse, 0.0, how.causal, attn_mask=how.bias, scale=how.scale
     )
 
 
-def _flash_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> Rows:
-    result = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, scale=scale)
+def _flash_forward(q: Tensor, k: Tensor, v: Tensor, how: How) -> Rows:
+    result = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, how.causal, scale=how.scale)
     out, lse, _, _, _, _, seed, offset, _ = result
     return Rows(out, lse, (seed, offset))
 
 
-def _flash_backward(dout: Tensor, saved: Saved, scale: float, causal: bool) -> Gradients:
+def _flash_backward(dout: Tensor, saved: Saved, how: How) -> Gradients:
     q, k, v, (out, lse, (seed, offset)) = saved
     lengths = (None, None, q.size(2), k.size(2))  # no ragged batch: no cumulative lengths, only the two maxima
     return aten._scaled_dot_product_flash_attention_backward(
-        dout, q, k, v, out, lse, *lengths, 0.0, causal, seed, offset, scale=scale
+        dout, q, k, v, out, lse, *lengths, 0.0, how.causal, seed, offset, scale=how.scale
     )
 
 
-def _efficient_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> Rows:
-    out, lse, seed, offset = aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, causal, scale=scale)
+def _efficient_forward(q: Tensor, k: Tensor, v: Tensor, how: How) -> Rows:
+    out, lse, seed, offset = aten._scaled_dot_product_efficient_attention(
+        q, k, v, _aligned(how.bias, q, k), True, 0.0, how.causal, scale=how.scale
+    )
     # This kernel pads the rows of lse to a multiple of 32, and its backward wants them padded.
     return Rows(out, lse.narrow(2, 0, q.size(2)), (lse, seed, offset))
 
 
-def _efficient_backward(dout: Tensor, saved: Saved, scale: float, causal: bool) -> Gradients:
+def _efficient_backward(dout: Tensor, saved: Saved, how: How) -> Gradients:
     q, k, v, (out, _, (lse, seed, offset)) = saved
-    wanted = [True, True, True, False]  # dq, dk, dv, and no gradient of the bias that is not there
+    wanted = [True, True, True, False]  # dq, dk, dv, and none of the bias
+    bias = _aligned(how.bias, q, k)
     dq, dk, dv, _ = aten._scaled_dot_product_efficient_attention_backward(
-        dout, q, k, v, None, out, lse, seed, offset, 0.0, wanted, causal, scale=scale
+        dout, q, k, v, bias, out, lse, seed, offset, 0.0, wanted, how.causal, scale=how.scale
     )
     return dq, dk, dv
+
+
+def _aligned(bias: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+    """The bias as the memory-efficient kernel wants it: of every pair, its rows 16 entries or a multiple apart."""
+    if bias is None:
+        return None
+    n_keys = k.size(2)
+    return F.pad(bias, (0, -n_keys % 16)).narrow(-1, 0, n_keys).expand(*q.shape[:3], n_keys)
 
 
 # half=False: without matrix units for half precisions the CPU's backward is 2 to 5 times slower in bfloat16 and
@@ -113,14 +145,15 @@ CUDA_FLASH = Backend("cuda-flash", _flash_forward, _flash_backward, multiple=8)
 CUDA_EFFICIENT = Backend("cuda-efficient", _efficient_forward, _efficient_backward, multiple=8)
 
 
-def backend_for(q: Tensor) -> Backend | None:
+def backend_for(q: Tensor, biased: bool = False) -> Backend | None:
     """The kernels for tensors like `q`, or None where there are none (other devices, float64 on CUDA)."""
     if q.device.type == "cpu":
         return CPU
     if q.device.type != "cuda" or q.dtype not in (*HALF, torch.float32):
         return None
     ampere = torch.cuda.get_device_capability(q.device) >= (8, 0)
-    if q.dtype in HALF and ampere and q.size(-1) <= 256 and torch.backends.cuda.is_flash_attention_available():
+    flash = not biased and q.size(-1) <= 256
+    if q.dtype in HALF and ampere and flash and torch.backends.cuda.is_flash_attention_available():
         return CUDA_FLASH
     if q.dtype == torch.bfloat16 and not ampere:
         return None
@@ -182,12 +215,12 @@ def unit_stride(t: Tensor) -> Tensor:
     return t if t.stride(-1) == 1 else t.contiguous()
 
 
-def forward_rows(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, backend: Backend) -> Rows:
+def forward_rows(q: Tensor, k: Tensor, v: Tensor, how: How, backend: Backend) -> Rows:
     """The forward kernel, at the head size it likes."""
     width, dh = backend.width(q), q.size(3)
     if width == dh:
-        return backend.forward(unit_stride(q), unit_stride(k), unit_stride(v), scale, causal)
-    rows = backend.forward(widened(q, width), widened(k, width), widened(v, width), scale, causal)
+        return backend.forward(unit_stride(q), unit_stride(k), unit_stride(v), how)
+    rows = backend.forward(widened(q, width), widened(k, width), widened(v, width), how)
     # token by token, as the kernels write it: what comes next wants all heads of a token together
     out = rows.out.transpose(1, 2).narrow(-1, 0, dh).contiguous().transpose(1, 2)
     return rows._replace(out=out)
@@ -198,22 +231,20 @@ class FlashAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, backend: Backend
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, causal: bool, backend: Backend
     ) -> tuple[Tensor, Tensor]:
-        rows = forward_rows(q, k, v, scale, causal, backend)
-        ctx.save_for_backward(q, k, v, rows.out, rows.lse, *rows.extras)
+        rows = forward_rows(q, k, v, How(scale, causal, bias), backend)
+        ctx.save_for_backward(q, k, v, bias, rows.out, rows.lse, *rows.extras)
         ctx.set_materialize_grads(False)  # so that an unused lse costs nothing
         ctx.scale, ctx.causal, ctx.backend = scale, causal, backend
         return rows.out, rows.lse
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, dout: Tensor | None, dlse: Tensor | None
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None, None]:
-        q, k, v, out, lse, *extras = ctx.saved_tensors
+    def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
+        q, k, v, bias, out, lse, *extras = ctx.saved_tensors
         if dout is None and dlse is None:
-            return None, None, None, None, None, None
+            return (None,) * 7
         width, dh = ctx.backend.width(q), q.size(3)
         g = torch.zeros_like(out) if dout is None else dout
         if dlse is None:
@@ -224,5 +255,6 @@ class FlashAttention(torch.autograd.Function):
             g, o = shift_rows(unit_stride(g), out, dlse)
         q, k, v = (widened(t, width) for t in (q, k, v))
         saved = Saved(q, k, v, Rows(o, lse, tuple(extras)))
-        dq, dk, dv = (t.narrow(-1, 0, dh) for t in ctx.backend.backward(g, saved, ctx.scale, ctx.causal))
-        return dq, dk, (None if dout is None else dv), None, None, None  # lse does not depend on v
+        gradients = ctx.backend.backward(g, saved, How(ctx.scale, ctx.causal, bias))
+        dq, dk, dv = (t.narrow(-1, 0, dh) for t in gradients)
+        return dq, dk, (None if dout is None else dv), *(None,) * 4  # lse does not depend on v

@@ -19,7 +19,9 @@ from sympformer.ops import door
 from sympformer.ops.chunked import ChunkedAttention, ChunkedSymplectic, no_autocast, split
 
 
-def linear_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, chunk: int | None = None) -> Tensor:
+def linear_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, chunk: int | None = None, seen: Tensor | None = None
+) -> Tensor:
     """out_i = sum_{j in vis(i)} <q_i, k_j> v_j, in O(T dk dv + T chunk (dk + dv)).
 
     Args:
@@ -28,13 +30,15 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, ch
         v: (B, H, T, dv).
         causal: vis(i) = 1..i, otherwise all tokens.
         chunk: tokens multiplied at once; None picks by width. It changes the rounding and the speed, nothing else.
+        seen: boolean (B or 1, 1, T, T), which of these pairs count; such a mask has no sums to share, so this is the
+            naive way. (Tokens that nobody sees need none: their keys are zero.)
 
     Returns:
         out (B, H, T, dv).
     """
     door.note_pass()
-    if not door.fast():
-        return linear_attention_naive(q, k, v, causal=causal)
+    if seen is not None or not door.fast():
+        return linear_attention_naive(q, k, v, causal=causal, seen=seen)
     dtype = _check(q, k, v)
     with no_autocast(q):
         q, k, v = _widen(q, k, v)
@@ -45,7 +49,7 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, ch
 
 
 def symplectic_scan(
-    q: Tensor, x: Tensor, y: Tensor, *, causal: bool = True, chunk: int | None = None
+    q: Tensor, x: Tensor, y: Tensor, *, causal: bool = True, chunk: int | None = None, seen: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Both reads of the one state S_i = sum_{j in vis(i)} x_j y_j':
 
@@ -56,14 +60,14 @@ def symplectic_scan(
         x: positions (B, H, T, dx).
         y: momenta (B, H, T, dy).
         causal: vis(i) = 1..i, otherwise all tokens.
-        chunk: as in `linear_attention`.
+        chunk, seen: as in `linear_attention`.
 
     Returns:
         position_out (B, H, T, dy) and momentum_out (B, H, T, dx).
     """
     door.note_pass()
-    if not door.fast():
-        return symplectic_scan_naive(q, x, y, causal=causal)
+    if seen is not None or not door.fast():
+        return symplectic_scan_naive(q, x, y, causal=causal, seen=seen)
     dtype = _check(q, x, y)
     with no_autocast(q):
         q, x, y = _widen(q, x, y)
@@ -123,27 +127,32 @@ def symplectic_step(state: Tensor | None, q: Tensor, x: Tensor, y: Tensor) -> tu
         return position_out.to(dtype), momentum_out.to(dtype), S
 
 
-def linear_attention_naive(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
+def linear_attention_naive(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, seen: Tensor | None = None
+) -> Tensor:
     """The slow twin of `linear_attention`: the T x T products as they stand."""
     dtype = _check(q, k, v)
     with no_autocast(q):
         q, k, v = _widen(q, k, v)
-        return (_visible(q @ k.mT, causal) @ v).to(dtype)
+        return (_visible(q @ k.mT, causal, seen) @ v).to(dtype)
 
 
-def symplectic_scan_naive(q: Tensor, x: Tensor, y: Tensor, *, causal: bool = True) -> tuple[Tensor, Tensor]:
+def symplectic_scan_naive(
+    q: Tensor, x: Tensor, y: Tensor, *, causal: bool = True, seen: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The slow twin of `symplectic_scan`: two sums with their T x T products as they stand."""
     dtype = _check(q, x, y)
     with no_autocast(q):
         q, x, y = _widen(q, x, y)
-        position_out = _visible(q @ x.mT, causal) @ y
-        momentum_out = _visible(y @ y.mT, causal) @ x
+        position_out = _visible(q @ x.mT, causal, seen) @ y
+        momentum_out = _visible(y @ y.mT, causal, seen) @ x
         return position_out.to(dtype), momentum_out.to(dtype)
 
 
-def _visible(products: Tensor, causal: bool) -> Tensor:
+def _visible(products: Tensor, causal: bool, seen: Tensor | None) -> Tensor:
     """Zero where token j is not in vis(i), (..., T, T)."""
-    return products.tril() if causal else products
+    products = products.tril() if causal else products
+    return products if seen is None else products.masked_fill(~seen, 0)
 
 
 def _advance(state: Tensor | None, k: Tensor, v: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sympformer.errors import InputError
 from sympformer.ops import door
-from sympformer.ops.flash import HALF, FlashAttention, backend_for, forward_rows, widened
+from sympformer.ops.flash import HALF, FlashAttention, How, backend_for, forward_rows, widened
 
 
 def _shapes(q: Tensor, k: Tensor, v: Tensor) -> str:
@@ -48,7 +48,22 @@ def _check_causal(q: Tensor, k: Tensor) -> None:
         )
 
 
-def attention_lse(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool = True) -> tuple[Tensor, Tensor]:
+def _check_bias(q: Tensor, k: Tensor, bias: Tensor | None) -> None:
+    """Refuse a mask that is not one number for every row or pair of tokens."""
+    if bias is None:
+        return
+    wanted = (q.size(0), 1, q.size(2), k.size(2))
+    fits = bias.ndim == 4 and all(size in (1, full) for size, full in zip(bias.shape, wanted, strict=True))
+    if not fits or bias.size(3) != k.size(2) or not bias.is_floating_point():
+        raise InputError(
+            f"attention needs a bias of floats that can be expanded to {wanted}, got {bias.dtype} {tuple(bias.shape)}: "
+            "make it of a boolean mask with ops.hiding"
+        )
+
+
+def attention_lse(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool = True, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Attention and its log-normaliser, both differentiable, without the T x T matrix.
 
         out_i = sum_j P_ij v_j    lse_i = log sum_j exp(s_ij)    P_ij = exp(s_ij - lse_i)    s_ij = scale <q_i, k_j>
@@ -59,6 +74,7 @@ def attention_lse(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool
         v: (B, H, Tk, dh).
         scale: factor of the scores.
         causal: token i sees the tokens 1..i (then Tq = Tk), otherwise all of them.
+        bias: (B or 1, 1, Tq or 1, Tk), added to the scores: `hiding(seen, dtype)` of a mask of the keys that are seen.
 
     Returns:
         out (B, H, Tq, dh) in the dtype of `q`, and lse (B, H, Tq) in float32, or float64 for float64.
@@ -67,14 +83,19 @@ def attention_lse(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool
     does hold the T x T matrix. There is no second derivative through the kernels.
     """
     _check(q, k, v)
+    _check_bias(q, k, bias)
     if causal:
         _check_causal(q, k)
     door.note_pass()
-    return _attention(q, k, v, scale, causal)
+    return _attention(q, k, v, scale, causal, bias)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool = True) -> Tensor:
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool = True, bias: Tensor | None = None
+) -> Tensor:
     """`attention_lse` without the log-normaliser: torch's own kernels, small heads widened where that is faster."""
+    if bias is not None:  # torch takes a mask or causality, not both
+        return attention_lse(q, k, v, scale=scale, causal=causal, bias=bias)[0]
     door.note_pass()
     backend = backend_for(q) if door.fast() else None
     if backend is None or (width := backend.width(q)) == q.size(3):
@@ -84,31 +105,40 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool = T
     return wide.narrow(-1, 0, q.size(3))
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """`attention_lse` of checked inputs. A token at a time every call counts, so none is made that changes nothing."""
     dtype = q.dtype
     if k.dtype != dtype or v.dtype != dtype:
         k, v = k.to(dtype), v.to(dtype)
-    backend = backend_for(q) if door.fast() else None
+    backend = backend_for(q, bias is not None) if door.fast() else None
     if backend is None:
-        return attention_lse_naive(q, k, v, scale=scale, causal=causal)
+        return attention_lse_naive(q, k, v, scale=scale, causal=causal, bias=bias)
     if dtype in HALF and not backend.half:
         q, k, v = q.float(), k.float(), v.float()
+    if bias is not None and bias.dtype != q.dtype:
+        bias = bias.clamp_min(torch.finfo(q.dtype).min).to(q.dtype)
     if torch.is_grad_enabled():
-        out, lse = FlashAttention.apply(q, k, v, float(scale), causal, backend)
+        out, lse = FlashAttention.apply(q, k, v, bias, float(scale), causal, backend)
     else:  # a token at a time, the autograd wrapper would cost as much as the kernel
-        out, lse, _ = forward_rows(q, k, v, float(scale), causal, backend)
+        out, lse, _ = forward_rows(q, k, v, How(float(scale), causal, bias), backend)
     return out if out.dtype == dtype else out.to(dtype), lse
 
 
-def attention_lse_naive(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool = True) -> tuple[Tensor, Tensor]:
+def attention_lse_naive(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool = True, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The slow twin of `attention_lse`: the formula as it stands, with the T x T matrix and plain autograd."""
     _check(q, k, v)
+    _check_bias(q, k, bias)
     if causal:
         _check_causal(q, k)
     work = torch.promote_types(q.dtype, torch.float32)
     with torch.autocast(q.device.type, enabled=False):
         scores = scale * (q.to(work) @ k.to(work).mT)  # (B, H, Tq, Tk)
+        if bias is not None:
+            scores = scores + bias.to(work)
         if causal:
             later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
             scores = scores.masked_fill(later, float("-inf"))
@@ -122,7 +152,7 @@ def merge_attention(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) 
 
         lse = log(exp(lse_a) + exp(lse_b))      out = exp(lse_a - lse) out_a + exp(lse_b - lse) out_b
 
-    An empty set is out = 0 with lse = -inf; not both may be empty.
+    An empty set is out = 0 with lse = -inf, or hidden keys (`hiding`); not both may be without any key.
     """
     if out_a.shape != out_b.shape or lse_a.shape != out_a.shape[:-1] or lse_b.shape != out_b.shape[:-1]:
         raise InputError(
@@ -135,13 +165,17 @@ def merge_attention(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) 
     return (weight_a * out_a + weight_b * out_b).to(out_a.dtype), lse
 
 
-def cached_attention_lse(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
+def cached_attention_lse(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The last Tq rows of the causal `attention_lse` over all Tk keys, for queries that continue a cache.
 
     q (B, H, Tq, dh) belongs to the last Tq of the Tk tokens. Those see all of the first Tk - Tq keys, and each other
     causally: the two are computed apart and merged. For generation of one token it is one call of the kernel.
+    bias (B or 1, 1, Tq or 1, Tk) hides keys, as in `attention_lse`.
     """
     _check(q, k, v)
+    _check_bias(q, k, bias)
     past = k.size(2) - q.size(2)
     if past < 0:
         raise InputError(
@@ -150,7 +184,8 @@ def cached_attention_lse(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> tu
         )
     door.note_pass()
     if past == 0 or q.size(2) == 1:
-        return _attention(q, k, v, scale, causal=past == 0)
-    before = _attention(q, k[:, :, :past], v[:, :, :past], scale, causal=False)
-    among = _attention(q, k[:, :, past:], v[:, :, past:], scale, causal=True)
+        return _attention(q, k, v, scale, causal=past == 0, bias=bias)
+    earlier, present = (None, None) if bias is None else (bias[..., :past], bias[..., past:])
+    before = _attention(q, k[:, :, :past], v[:, :, :past], scale, causal=False, bias=earlier)
+    among = _attention(q, k[:, :, past:], v[:, :, past:], scale, causal=True, bias=present)
     return merge_attention(*before, *among)

@@ -12,7 +12,7 @@ from sympformer.cli import main
 from sympformer.models import build_model, variant
 from sympformer.ops import flash, loss
 from sympformer.provenance import this_code
-from sympformer.studies.bench import choices, suites, timing
+from sympformer.studies.bench import choices, layers, suites, timing
 from sympformer.studies.bench.costs import model_step
 from sympformer.studies.bench.suites import PlainGPT
 from sympformer.studies.bench.timing import Row
@@ -85,6 +85,15 @@ def test_the_command_writes_figures_and_machine(
     printed = " ".join(capsys.readouterr().out.split())
     assert "step / our GPT" in printed
     assert f"step: {machine.headline()}" in printed  # above the figures: the CPU, its instruction sets, threads, torch
+
+
+def test_padding_stands_beside_its_rulers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "ENCODER", {"d_model": 16, "n_head": 2, "n_layer": 1})
+    monkeypatch.setattr(layers, "PROMPTS", TINY | {"vocab_size": 40})
+    monkeypatch.setattr(layers, "NEW", 2)
+    rows = layers.bench_layers(rounds=1)
+    assert [row.bound for row in rows] == [1.1, None, None, 1.3, 1.3]
+    assert all(row.value > 0 for row in rows)
 
 
 def test_every_choice_stands_beside_its_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Kinds of attention, one file each: the oracle of Hamiltonian layers, the classical form, the memory, the row."""
 
-from sympformer.nn.attention.base import AttentionKind, GrowingRows, Memory, View
+from sympformer.nn.attention.base import AttentionKind, GrowingRows, Memory, View, same_text
 from sympformer.nn.attention.linear import LinearAttention, LinearOracle, StateMemory
 from sympformer.nn.attention.softmax import PairMemory, SoftmaxAttention, SoftmaxField, SoftmaxOracle
 
@@ -16,4 +16,5 @@ __all__ = [
     "SoftmaxOracle",
     "StateMemory",
     "View",
+    "same_text",
 ]

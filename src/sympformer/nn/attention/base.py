@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import torch
 from torch import Tensor, nn
 
+from sympformer import ops
 from sympformer.nn.attention.queries import QueryKeys
 from sympformer.nn.config import StackConfig
 from sympformer.nn.parts import Projection, dropout, merge_heads, residual_std
@@ -36,21 +37,64 @@ class Memory(Protocol):
 
 
 class View(NamedTuple):
-    """What the present tokens see: n_i tokens each, themselves included; `memory` holds those that came before."""
+    """What the present tokens see: n_i tokens each, themselves included; `memory` holds those that came before.
+
+    Where all rows of a batch are alike nothing more is needed. Padding is what nobody sees: its keys are zero for the
+    sums of linear attention (`shown`) and hidden by `bias` from softmax attention. Results at padding mean nothing.
+    """
 
     causal: bool
-    n: Tensor  # (T, 1)
-    log_n: Tensor  # (T,)
+    n: Tensor  # (T, 1), or (B, 1, T, 1) where rows differ
+    log_n: Tensor  # (T,), or (B, 1, T)
     memory: Any = None  # the layer's own Memory, None where a text begins and ends here
     rotation: Rotation | None = None  # how queries and keys are turned, None where they are not
+    real: Tensor | None = None  # (B, T), False at padding; None: every column is a token
+    bias: Tensor | None = None  # (B, 1, 1 or T, S), what hides keys: of all S columns so far, the present ones last
+    seen: Tensor | None = None  # (B, 1, T, S), where tokens see some of the others only: those of their text, say
 
     @classmethod
     def make(cls, causal: bool, start: int, T: int, device: torch.device, dtype: torch.dtype) -> "View":
         """The view of T tokens that stand behind `start` others."""
         n = torch.arange(start + 1, start + T + 1, device=device) if causal else torch.full((T,), T, device=device)
+        return cls._of(causal, n, dtype)
+
+    @classmethod
+    def padded(cls, causal: bool, real: Tensor, T: int, dtype: torch.dtype) -> "View":
+        """The view of the last T columns, where `real` (B, S) says which of all columns hold a token."""
+        n = real.cumsum(1)[:, -T:] if causal else real.sum(1, keepdim=True).expand(-1, T)
+        bias = ops.hiding(real[:, None, None], torch.promote_types(dtype, torch.float32))
+        n = n.unsqueeze(1).clamp_min(1)  # padding may see nothing
+        return cls._of(causal, n, dtype)._replace(real=real[:, -T:], bias=bias)
+
+    @classmethod
+    def masked(cls, causal: bool, seen: Tensor, dtype: torch.dtype) -> "View":
+        """The view of T tokens by a mask (B, 1, T, S): True where token i, of the last T, sees column j."""
+        T, S = seen.shape[-2:]
+        if causal:
+            seen = seen & torch.ones(T, S, dtype=torch.bool, device=seen.device).tril(S - T)
+        bias = ops.hiding(seen, torch.promote_types(dtype, torch.float32))
+        return cls._of(causal, seen.sum(-1).clamp_min(1), dtype)._replace(bias=bias, seen=seen)
+
+    @classmethod
+    def _of(cls, causal: bool, n: Tensor, dtype: torch.dtype) -> "View":
+        """The view of tokens that see n others each."""
         # in bfloat16 log n would be off by up to 0.016, and z by as much
         log_n = n.to(torch.promote_types(dtype, torch.float32)).log()
         return cls(causal, n.to(dtype).unsqueeze(-1), log_n)
+
+    def shown(self, k: Tensor) -> Tensor:
+        """Keys (B, H, T, c), zero at padding, so that nothing of it is in any sum."""
+        return k if self.real is None else k.masked_fill(~self.real[:, None, :, None], 0)
+
+    def tokens(self, x: Tensor) -> Tensor:
+        """Something of every column (B, T, d), zero at padding."""
+        return x if self.real is None else x.masked_fill(~self.real.unsqueeze(-1), 0)
+
+
+def same_text(position_ids: Tensor) -> Tensor:
+    """The mask (B, 1, T, T) of texts packed into one row: places start again at 0 where a new text begins."""
+    text = (position_ids == 0).cumsum(-1)
+    return (text.unsqueeze(-1) == text.unsqueeze(-2)).unsqueeze(1)
 
 
 def no_check(cfg: StackConfig) -> None:
@@ -121,6 +165,8 @@ class GrowingRows:
         """All rows so far, the new ones last."""
         *lead, new, c = rows.shape
         need = self.length + new
+        if torch.is_grad_enabled() and (rows.requires_grad or getattr(self._buffer, "requires_grad", False)):
+            return self._append_learning(rows)
         if self._buffer is None or self._buffer.shape[-2] < need:
             bigger = rows.new_empty(*lead, max(64, 2 * need), c)
             if self._buffer is not None:
@@ -129,6 +175,13 @@ class GrowingRows:
         self._buffer.narrow(-2, self.length, new).copy_(rows)  # slices by index cost several times as much
         self.length = need
         return self._buffer.narrow(-2, 0, need)
+
+    def _append_learning(self, rows: Tensor) -> Tensor:
+        """The same where gradients flow: rows that a backward pass may need are never written over."""
+        past = () if self._buffer is None else (self._buffer.narrow(-2, 0, self.length),)
+        self._buffer = torch.cat((*past, rows), -2)
+        self.length = self._buffer.shape[-2]
+        return self._buffer
 
     def select(self, index: Tensor) -> None:
         """Keep and reorder batch rows."""

@@ -67,7 +67,7 @@ class LinearField(Field):
         """
         heads, memory = split_heads(y, self.q.shape[1]).to(self.q.dtype), self.view.memory
         if memory is None:
-            moved, pulled = ops.symplectic_scan(self.q, self.k, heads, causal=self.view.causal)
+            moved, pulled = ops.symplectic_scan(self.q, self.k, heads, causal=self.view.causal, seen=self.view.seen)
         else:
             moved, pulled, memory.state = ops.symplectic_step(memory.state, self.q, self.k, heads)
         velocity = merge_heads(moved / self.view.n)
@@ -80,7 +80,8 @@ class LinearField(Field):
     def first_order(self) -> Tensor:
         """Linear attention on the same kernel: 1/n_i sum_j V x_j (q_i' k_j)."""
         v = split_heads(self.potential, self.q.shape[1])
-        return merge_heads(ops.linear_attention(self.q, self.k, v, causal=self.view.causal) / self.view.n)
+        sums = ops.linear_attention(self.q, self.k, v, causal=self.view.causal, seen=self.view.seen)
+        return merge_heads(sums / self.view.n)
 
 
 class LinearOracle(nn.Module):
@@ -109,13 +110,14 @@ class LinearOracle(nn.Module):
 
     def forward(self, x: Tensor, view: View) -> LinearField:
         """The field at positions x (B, T, d)."""
+        check_view(view)
         drop = self.dropout if self.training else 0.0
         if self.spd:
             A, V = self.symmetric_matrices()
             q, k = (split_heads(t, 1) for t in (F.linear(x, A), x))
-            return LinearField(F.linear(x, V), A, q, k.to(q.dtype), view, drop)
+            return LinearField(F.linear(x, V), A, q, view.shown(k.to(q.dtype)), view, drop)
         q, k = by_head(self.query_keys(self.qk(x), view.rotation), self.widths, self.n_kernel)
-        return LinearField(self.potential(x), self.back(), self.scale * q, k, view, drop)
+        return LinearField(self.potential(x), self.back(), self.scale * q, view.shown(k), view, drop)
 
     def back(self) -> Tensor:
         """The matrix that carries the pull from key space to the tokens: scale W_Q', or its own."""
@@ -135,12 +137,21 @@ class LinearAttention(ClassicalAttention):
     """The linear counterpart of GPT-2's attention: 1/n_i sum_j (q_i.k_j) v_j in every head."""
 
     def mixed(self, qkv: Tensor, view: View) -> Tensor:
+        check_view(view)
         q, k, v = by_head(qkv, self.widths, self.n_head)
+        k = view.shown(k)
         if view.memory is None:
-            sums = ops.linear_attention(self.scale * q, k, v, causal=view.causal)
+            sums = ops.linear_attention(self.scale * q, k, v, causal=view.causal, seen=view.seen)
         else:
             sums, view.memory.state = ops.linear_attention_step(view.memory.state, self.scale * q, k, v)
         return sums / view.n
+
+
+def check_view(view: View) -> None:
+    """Refuse to hide tokens that a state has summed up already."""
+    if view.seen is not None and view.memory is not None:
+        raise InputError("linear attention keeps a sum of all tokens and cannot hide some of them later;"
+                         " give the whole text without a cache, or a mask of its padding")  # fmt: skip
 
 
 def check(cfg: StackConfig) -> None:

@@ -199,8 +199,8 @@ class SoftmaxOracle(nn.Module):
         def attend(values: Tensor) -> tuple[Tensor, Tensor]:
             a = q if q.dtype == values.dtype else q.to(values.dtype)
             if view.memory is not None:
-                return ops.cached_attention_lse(a, k, values, scale=scale)
-            return ops.attention_lse(a, k, values, scale=scale, causal=view.causal)
+                return ops.cached_attention_lse(a, k, values, scale=scale, bias=view.bias)
+            return ops.attention_lse(a, k, values, scale=scale, causal=view.causal, bias=view.bias)
 
         mean, lse = attend(v)
         log_z = (lse - view.log_n).clamp(-LOG_Z_BOUND, LOG_Z_BOUND).unsqueeze(-1)
@@ -238,9 +238,9 @@ class SoftmaxAttention(ClassicalAttention):
     def mixed(self, qkv: Tensor, view: View) -> Tensor:
         if view.memory is None:
             q, k, v = by_head(qkv, self.widths, self.n_head)
-            return ops.attention(q, k, v, scale=self.scale, causal=view.causal)
+            return ops.attention(q, k, v, scale=self.scale, causal=view.causal, bias=view.bias)
         past = view.memory.remember(qkv, self.n_head, self.n_key_head)
-        out, _ = ops.cached_attention_lse(*past, scale=self.scale)
+        out, _ = ops.cached_attention_lse(*past, scale=self.scale, bias=view.bias)
         return out
 
 

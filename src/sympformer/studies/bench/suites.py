@@ -13,9 +13,10 @@ from sympformer.models import Cache, Decoder, LanguageModel, ModelConfig, build_
 from sympformer.ops import flash
 from sympformer.studies.bench.choices import bench_choices
 from sympformer.studies.bench.costs import model_step, peak_memory, training_step
+from sympformer.studies.bench.layers import bench_layers
 from sympformer.studies.bench.timing import PreparedWork, Row, Work, interleaved, ratio
 
-Suite = Literal["step", "linear", "memory", "generation", "choices"]
+Suite = Literal["step", "linear", "memory", "generation", "layers", "choices"]
 BODY: dict[str, Any] = {"n_layer": 8, "n_head": 8, "d_model": 64, "block_size": 512}
 
 
@@ -243,5 +244,6 @@ SUITES: dict[str, Callable[[int], list[Row]]] = {
     "linear": bench_linear,
     "memory": bench_memory,
     "generation": bench_generation,
+    "layers": bench_layers,
     "choices": bench_choices,
 }
