@@ -1,13 +1,13 @@
 """The one place where a layer is exchanged for a faster program that gives the same.
 
-`program(layer)` is what a stack calls instead of the layer: its fused form, while the door (`ops.plain`) is open and
-the layer is nothing but ours; otherwise the layer itself. `folded(layer)` is the same for a decoder, which takes a
+`programs(layers)` is what a stack calls instead of its layers: their fused forms, while the door (`ops.plain`) is open
+and a layer is nothing but ours; otherwise the layer itself. `folded(layer)` is the same for a decoder, which takes a
 token at a time and learns nothing: there the way through `nn.Module.__call__` costs as much as the small matrix
 product it leads to, so constants are worked out once and modules are called directly.
 """
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.nn.modules import module as torch_modules
 
 from sympformer import ops
-from sympformer.flows import Euler, Field, Step
+from sympformer.flows import Euler, Field, LogLinear, Step
 from sympformer.flows.damping import Scalar
 from sympformer.nn.attention.base import View
 from sympformer.nn.attention.linear import LinearAttention, LinearOracle
@@ -33,10 +33,16 @@ Program = Callable[[State, View], State]
 Function = Callable[..., Any]
 
 
-def program(layer: nn.Module) -> Program:
-    """What to call for a layer."""
-    fused = FUSED.get(type(layer))
-    return layer if fused is None or not ops.fast() or not untouched(layer) else partial(fused, layer)
+def programs(layers: Sequence[nn.Module]) -> list[Program]:
+    """What to call for every layer of a stack."""
+    if not ops.fast():
+        return [*layers]
+    fit = [type(layer) in FUSED and untouched(layer) for layer in layers]
+    alike = all(fit) and all(untouched(layer.scalars) for layer in layers)  # type: ignore[arg-type]
+    ours = together(layers) if alike else layers
+    return [
+        partial(FUSED[type(layer)], own) if fits else layer for layer, own, fits in zip(layers, ours, fit, strict=True)
+    ]
 
 
 def untouched(module: nn.Module) -> bool:
@@ -122,6 +128,75 @@ def bounded_sum(bound: Any, a: Scalar, u: Tensor, b: Scalar, v: Tensor) -> Tenso
 def is_plain_norm(bound: Any) -> bool:
     """Whether a bound is our LayerNorm, so that its gain may be read instead of calling it."""
     return type(bound) is FoldedNorm or (type(bound) is Norm and untouched(bound))
+
+
+# --- scalars of all layers at once: a layer's own would be some hundred operations on single numbers
+
+
+def together(layers: Sequence[Any]) -> Sequence[Any]:
+    """The layers of a stack, with scalars and time steps that are worked out for all of them in one go."""
+    rows = LearnedScalars.together([layer.scalars for layer in layers])
+    split = [_of_layer(value, len(layers)) for value in rows]
+    own = [type(rows)(*values) for values in zip(*split, strict=True)] or [rows] * len(layers)
+    if not isinstance(rows, HamiltonianScalars):
+        return [Folded(layer, scalars=partial(_given, row)) for layer, row in zip(layers, own, strict=True)]
+    if not isinstance(rows.h_x, Tensor):
+        return layers
+    start = torch.full_like(rows.h_x[:1], layers[0].t0)
+    t = torch.cat((start, rows.h_x[:-1])).cumsum(0)
+    schedule = Schedule(LogLinear(rows.c_log, rows.c_lin, layers[0].t0), t, rows.h_y)
+    return [
+        Folded(layer, scalars=partial(_given, row), time_step=partial(_step_at, schedule))
+        for layer, row in zip(layers, own, strict=True)
+    ]
+
+
+def _of_layer(value: Any, n_layer: int) -> Sequence[Any]:
+    """A scalar of every layer: the entries of a vector, or one number for all."""
+    return value.unbind() if isinstance(value, Tensor) else [value] * n_layer
+
+
+def _given(row: Any) -> Any:
+    return row
+
+
+def _step_at(schedule: "Schedule", s: HamiltonianScalars, t: Scalar, k: int) -> Step:
+    return Step(k, t, s.h_x, s.h_y, AtStep(schedule, k), s.factor)
+
+
+class Schedule:
+    """A damping schedule at the steps of a whole stack, (layers,) each: what one layer asks for is made for all."""
+
+    def __init__(self, damping: LogLinear, t: Tensor, h: Scalar) -> None:
+        self._damping, self._t, self._h = damping, t, h
+
+    @cached_property
+    def alpha(self) -> Sequence[Tensor]:
+        return self._damping.alpha(self._t).unbind()
+
+    @cached_property
+    def sigma(self) -> Sequence[Tensor]:
+        return self._damping.sigma(self._t, self._h).unbind()
+
+    @cached_property
+    def weight(self) -> Sequence[Tensor]:
+        return self._damping.weight(self._t, self._h).unbind()
+
+
+class AtStep:
+    """The schedule at step k, as an integrator asks for it."""
+
+    def __init__(self, schedule: Schedule, k: int) -> None:
+        self._schedule, self._k = schedule, k
+
+    def alpha(self, t: Scalar) -> Tensor:
+        return self._schedule.alpha[self._k]
+
+    def sigma(self, t: Scalar, h: Scalar) -> Tensor:
+        return self._schedule.sigma[self._k]
+
+    def weight(self, t: Scalar, h: Scalar) -> Tensor:
+        return self._schedule.weight[self._k]
 
 
 # --- folded layers: what a module computes in evaluation, without the machinery of modules around it

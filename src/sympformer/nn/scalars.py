@@ -1,7 +1,7 @@
 """Learned scalars: step sizes, damping, momentum factors, each kept in its domain by a smooth map."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 import torch
@@ -70,6 +70,19 @@ class LearnedScalars(nn.Module, Generic[Row]):
 
     def forward(self) -> Row:
         return self.row(**self.values())
+
+    @classmethod
+    def together(cls, many: Sequence["LearnedScalars[Row]"]) -> Row:
+        """The scalars of several layers of one kind as one row of vectors (layers,): each map runs once for all."""
+        first = many[0]
+        values: dict[str, Tensor | float] = {n: s.start for n, s in first.specs.items() if not s.learn}
+        if first.positive is not None:
+            raw = torch.stack([scalars.get_parameter("positive") for scalars in many], 1)  # (scalars, layers)
+            values |= zip(first.names["positive"], nn.functional.softplus(raw).unbind(), strict=True)
+        if first.fraction is not None:
+            raw = torch.stack([scalars.get_parameter("fraction") for scalars in many], 1)
+            values |= zip(first.names["fraction"], raw.sigmoid().unbind(), strict=True)
+        return first.row(**values)
 
     def numbers(self) -> Row:
         """The same as floats, for use without gradients."""

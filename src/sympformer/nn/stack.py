@@ -51,7 +51,7 @@ class Stack(nn.Module):
 
     def programs(self) -> list[fast.Program]:
         """What to call for every layer."""
-        return [fast.program(layer) for layer in self.layers()]
+        return fast.programs(self.layers())
 
     def advance(
         self,
