@@ -12,7 +12,7 @@ from sympformer.cli import main
 from sympformer.models import build_model, variant
 from sympformer.ops import flash, loss
 from sympformer.provenance import this_code
-from sympformer.studies.bench import choices, layers, suites, timing
+from sympformer.studies.bench import choices, layers, sizes, suites, timing
 from sympformer.studies.bench.costs import model_step
 from sympformer.studies.bench.suites import PlainGPT
 from sympformer.studies.bench.timing import Row
@@ -85,6 +85,17 @@ def test_the_command_writes_figures_and_machine(
     printed = " ".join(capsys.readouterr().out.split())
     assert "step / our GPT" in printed
     assert f"step: {machine.headline()}" in printed  # above the figures: the CPU, its instruction sets, threads, torch
+
+
+def test_sizes_stand_beside_their_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = sizes.SIZES[-1]._replace(body=TINY | {"vocab_size": 40}, batch=1, peers=sizes._peers(2, 1))
+    monkeypatch.setattr(sizes, "SIZES", (tiny,))
+    monkeypatch.setattr(sizes, "peak_memory", lambda cfg, batch: 3 if cfg.architecture == "sympformer" else cfg.n_head)
+    rows = {row.what.removeprefix("L1 d16 T16: SympFormer own / "): row for row in sizes.bench_sizes(rounds=1)}
+    assert rows["YuriiFormer, 1 head, step"].bound == 0.95
+    assert rows["GPT, 2 heads, memory"].value == 1.5
+    assert rows["GPT, 1 head, memory"].value == 3.0
+    assert len(rows) == 8
 
 
 def test_padding_stands_beside_its_rulers(monkeypatch: pytest.MonkeyPatch) -> None:
