@@ -33,13 +33,13 @@ Program = Callable[[State, View], State]
 Function = Callable[..., Any]
 
 
-def programs(layers: Sequence[nn.Module]) -> list[Program]:
-    """What to call for every layer of a stack."""
+def programs(layers: Sequence[nn.Module], t: Scalar, k: int = 0) -> list[Program]:
+    """What to call for every layer of a stack whose first step is the k-th, at time t."""
     if not ops.fast():
         return [*layers]
     fit = [type(layer) in FUSED and untouched(layer) for layer in layers]
     alike = all(fit) and all(untouched(layer.scalars) for layer in layers)  # type: ignore[arg-type]
-    ours = together(layers) if alike else layers
+    ours = together(layers, t, k) if alike else layers
     return [
         partial(FUSED[type(layer)], own) if fits else layer for layer, own, fits in zip(layers, ours, fit, strict=True)
     ]
@@ -133,7 +133,7 @@ def is_plain_norm(bound: Any) -> bool:
 # --- scalars of all layers at once: a layer's own would be some hundred operations on single numbers
 
 
-def together(layers: Sequence[Any]) -> Sequence[Any]:
+def together(layers: Sequence[Any], t: Scalar, k: int) -> Sequence[Any]:
     """The layers of a stack, with scalars and time steps that are worked out for all of them in one go."""
     rows = LearnedScalars.together([layer.scalars for layer in layers])
     split = [_of_layer(value, len(layers)) for value in rows]
@@ -142,9 +142,9 @@ def together(layers: Sequence[Any]) -> Sequence[Any]:
         return [Folded(layer, scalars=partial(_given, row)) for layer, row in zip(layers, own, strict=True)]
     if not isinstance(rows.h_x, Tensor):
         return layers
-    start = torch.full_like(rows.h_x[:1], layers[0].t0)
-    t = torch.cat((start, rows.h_x[:-1])).cumsum(0)
-    schedule = Schedule(LogLinear(rows.c_log, rows.c_lin, layers[0].t0), t, rows.h_y)
+    start = torch.as_tensor(t, dtype=rows.h_x.dtype, device=rows.h_x.device).view(1)
+    times = torch.cat((start, rows.h_x[:-1])).cumsum(0)
+    schedule = Schedule(LogLinear(rows.c_log, rows.c_lin, layers[0].t0), times, rows.h_y, k)
     return [
         Folded(layer, scalars=partial(_given, row), time_step=partial(_step_at, schedule))
         for layer, row in zip(layers, own, strict=True)
@@ -167,8 +167,8 @@ def _step_at(schedule: "Schedule", s: HamiltonianScalars, t: Scalar, k: int) -> 
 class Schedule:
     """A damping schedule at the steps of a whole stack, (layers,) each: what one layer asks for is made for all."""
 
-    def __init__(self, damping: LogLinear, t: Tensor, h: Scalar) -> None:
-        self._damping, self._t, self._h = damping, t, h
+    def __init__(self, damping: LogLinear, t: Tensor, h: Scalar, first: int) -> None:
+        self._damping, self._t, self._h, self.first = damping, t, h, first
 
     @cached_property
     def alpha(self) -> Sequence[Tensor]:
@@ -187,7 +187,7 @@ class AtStep:
     """The schedule at step k, as an integrator asks for it."""
 
     def __init__(self, schedule: Schedule, k: int) -> None:
-        self._schedule, self._k = schedule, k
+        self._schedule, self._k = schedule, k - schedule.first
 
     def alpha(self, t: Scalar) -> Tensor:
         return self._schedule.alpha[self._k]

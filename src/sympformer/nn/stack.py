@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sympformer.flows.damping import Scalar
 from sympformer.nn import fast
 from sympformer.nn.attention.base import Memory, View
 from sympformer.nn.config import StackConfig
@@ -49,9 +50,9 @@ class Stack(nn.Module):
         make = ATTENTIONS[self.cfg.attention].memory
         return [make() for _ in range(self.cfg.n_layer)]
 
-    def programs(self) -> list[fast.Program]:
-        """What to call for every layer."""
-        return fast.programs(self.layers())
+    def programs(self, t: Scalar, k: int = 0) -> list[fast.Program]:
+        """What to call for every layer, the first of which is step k, at time t."""
+        return fast.programs(self.layers(), t, k)
 
     def advance(
         self,
@@ -67,7 +68,7 @@ class Stack(nn.Module):
         """
         if programs is None and not isinstance(state.t, Tensor):  # the steps that move the clock learn
             state = state._replace(t=torch.full((), state.t, dtype=state.x.dtype, device=state.x.device))
-        for k, layer in enumerate(self.programs() if programs is None else programs):
+        for k, layer in enumerate(self.programs(state.t, state.k) if programs is None else programs):
             seen = view if memories is None else view._replace(memory=memories[k])
             state = call(layer, state, seen, k)
         return state
