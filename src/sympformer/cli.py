@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from typing import Any
 
 from sympformer import __version__
 from sympformer.errors import InputError, SympformerError, unknown_name
+from sympformer.progress import pulse
 
 # subcommand -> (module:function or module:table of functions, one line of help)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -91,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"sympformer {__version__}")
         return 0
     try:
-        with _sigterm_like_ctrl_c():
+        with _sigterm_like_ctrl_c(), pulse(args[0]):
             _check_text(args)
             code = _run(load(args[0]), args)
             sys.stdout.flush()
@@ -105,8 +107,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (SympformerError, OSError, MemoryError, ImportError, RuntimeError, ValueError) as error:
         if (sentence := _sentence(error)) is None:
             raise
-        print(f"sympformer: error: {shortened(sentence, args)}", file=sys.stderr)
+        _tell(f"sympformer: error: {shortened(sentence, args)}")
         return 2
+
+
+def _tell(error: str) -> None:
+    """On stderr; under torchrun also into the file whose content it shows last, below all that it says itself."""
+    print(error, file=sys.stderr)
+    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        content = {"message": {"message": error, "extraInfo": {"timestamp": str(int(time.time()))}}}
+        with suppress(OSError):  # it has been said above
+            Path(file).write_text(json.dumps(content), encoding="utf-8")
 
 
 def _sentence(error: Exception) -> str | None:

@@ -15,12 +15,14 @@ from sympformer.safe_files import read_yaml
 
 Precision = Literal["float32", "bfloat16", "float16"]
 OptimizerName = Literal["adamw", "muon"]
-Device = Literal["auto", "cpu", "cuda"]
+Device = Literal["auto", "cpu", "cuda", "mps"]
 Strategy = Literal["auto", "ddp", "fsdp2"]
 
 DEFAULT_VARIANT = "softmax-exp-euler"
 # Options that do not change the result: a resumed run may have others than the run it continues.
-FREE_TO_CHANGE = ("out", "keep_last", "checkpoint_every", "tensorboard", "device", "strategy", "sample_prompt")
+FREE_TO_CHANGE = (
+    "out", "keep_last", "checkpoint_every", "tensorboard", "device", "compile", "strategy", "sample_prompt",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,10 @@ class TrainConfig:
     seed: int = 0
     """Draws the starting weights, the order of the texts and dropout."""
     device: Device = "auto"
-    """cpu, cuda, or whichever is there."""
+    """cpu, cuda, mps (Apple's GPUs; not tried by us), or auto: cuda where there is one, else the cpu."""
+    compile: bool = False
+    """Compile the model with torch.compile: fewer, larger kernels on a GPU, after a minute or more at the start. On the
+    CPU it gains nothing (the steps are fused already), so there the option is said to be left out."""
     strategy: Strategy = "auto"
     """Under torchrun: ddp (every process holds the model) or fsdp2 (the model is split between them)."""
     out: str | None = None

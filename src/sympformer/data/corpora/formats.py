@@ -12,7 +12,7 @@ from shutil import copyfileobj
 from typing import IO, Any
 
 from sympformer.data.corpora.text_stream import CHUNK, LONGEST_LINE, chunks, lines, open_bytes
-from sympformer.errors import InputError
+from sympformer.errors import InputError, missing_extra
 
 END_OF_TEXT = "<|endoftext|>"
 BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
@@ -150,7 +150,7 @@ def _parquet(path: Path, column: str) -> Texts:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise InputError(f"reading {path} needs pyarrow: pip install 'sympformer[data]'") from error
+        raise missing_extra(f"reading {path}", "pyarrow", "data") from error
     size = path.stat().st_size
     with _seekable(path) as file:
         try:
