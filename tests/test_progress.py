@@ -16,7 +16,7 @@ SMALL = ["--model.n_layer", "1", "--model.d_model", "8", "--model.n_head", "1", 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Lines follow each other fast, in an empty folder."""
-    monkeypatch.setattr(progress, "INTERVAL", 0.02)
+    monkeypatch.setenv("SYMPFORMER_INTERVAL", "0.02")
     monkeypatch.setenv("SYMPFORMER_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -75,7 +75,13 @@ def test_silence_on_a_terminal_and_in_other_processes(
     assert capsys.readouterr().err == ""
 
 
-def test_the_interval_is_a_quarter_of_a_minute_and_short_work_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("interval", [None, "often"])
+def test_the_interval_is_a_quarter_of_a_minute_and_short_work_is_silent(
+    interval: str | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SYMPFORMER_INTERVAL")
+    if interval is not None:
+        monkeypatch.setenv("SYMPFORMER_INTERVAL", interval)
     assert progress.INTERVAL == 15
     with progress.pulse("work"):
         assert [*progress.steps_with_progress(3, "stepping")] == [0, 1, 2]

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 PATIENCE = 2.0  # seconds before a bar appears
-INTERVAL = 15.0  # seconds between lines where there is no terminal
+INTERVAL = 15.0  # seconds between lines where there is no terminal, unless $SYMPFORMER_INTERVAL says otherwise
 _state = {"now": ""}  # what is under way, in words
 
 
@@ -30,9 +30,13 @@ def pulse(command: str) -> Iterator[None]:
         yield
         return
     over, started = threading.Event(), time.monotonic()
+    try:
+        interval = max(float(os.environ["SYMPFORMER_INTERVAL"]), 0.01)
+    except (KeyError, ValueError):
+        interval = INTERVAL
 
     def speak() -> None:
-        while not over.wait(INTERVAL):
+        while not over.wait(interval):
             line = f"{command}: {_state['now'] or 'at work'} ({time.monotonic() - started:.0f} s)"
             try:
                 print(line, file=sys.stderr, flush=True)

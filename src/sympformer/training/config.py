@@ -116,8 +116,8 @@ class TrainConfig:
     device: Device = "auto"
     """cpu, cuda, mps (Apple's GPUs; not tried by us), or auto: cuda where there is one, else the cpu."""
     compile: bool = False
-    """Compile the model with torch.compile: fewer, larger kernels on a GPU, after a minute or more at the start. On the
-    CPU it gains nothing (the steps are fused already), so there the option is said to be left out."""
+    """Compile the model with torch.compile: meant for a GPU and long runs. On the CPU it hardly pays, as the steps are
+    fused already: minutes of compiling for a tenth of a step or so (docs/training.md)."""
     strategy: Strategy = "auto"
     """Under torchrun: ddp (every process holds the model) or fsdp2 (the model is split between them)."""
     out: str | None = None

@@ -30,16 +30,13 @@ class LossOf(nn.Module):
         return loss
 
 
-def compiled(loss_of: LossOf, device: str) -> nn.Module:
-    """The same function as one compiled program where that pays: on a GPU."""
-    return loss_of if device == "cpu" else torch.compile(loss_of)  # type: ignore[return-value]
-
-
 def pick_device(config: TrainConfig) -> str:
     """cpu, cuda or mps; raises where the config asks for what is not there, and makes bfloat16 ready on a CPU."""
     there = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
     if config.device in there and not there[config.device]():
-        raise InputError(f"device = '{config.device}' asks for a GPU and there is none; choose device = 'cpu' or 'auto'")
+        raise InputError(
+            f"device = '{config.device}' asks for a GPU and there is none; choose device = 'cpu' or 'auto'"
+        )
     device = "cuda" if config.device == "auto" and torch.cuda.is_available() else config.device.replace("auto", "cpu")
     if config.precision == "float16" and device != "cuda":
         raise InputError("precision = 'float16' needs a CUDA device; elsewhere choose bfloat16 or float32")

@@ -24,7 +24,7 @@ from sympformer.training.checkpoint import (
     optimizer_tensors,
 )
 from sympformer.training.config import TrainConfig
-from sympformer.training.engine import LossOf, all_sums, compiled
+from sympformer.training.engine import LossOf, all_sums
 from sympformer.training.evaluate import Evaluation, evaluate_sums, momentum_norms, summary
 from sympformer.training.metrics import layer_columns
 from sympformer.training.optimizer import clip_gradients, learning_rate, make_optimizers, set_learning_rate
@@ -71,11 +71,8 @@ class Trainer:
 
     def _set_up(self, checkpoint: Checkpoint | None) -> None:
         """Give model and optimizers to the engine; state goes back in where there is some."""
-        device = self.fabric.device.type
-        if self.config.compile and device == "cpu":
-            self.reporter.say("compile gains nothing on the CPU, whose steps are fused already: left out")
-        whole = LossOf(self.model)
-        self.loss_of = self.fabric.setup_module(compiled(whole, device) if self.config.compile else whole)
+        loss_of: Any = LossOf(self.model)
+        self.loss_of = self.fabric.setup_module(torch.compile(loss_of) if self.config.compile else loss_of)
         self.optimizers = make_optimizers(self.model, self.config)
         wrapped = self.fabric.setup_optimizers(*self.optimizers)
         self._wrapped: list[Any] = list(wrapped) if isinstance(wrapped, tuple) else [wrapped]
