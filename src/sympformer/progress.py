@@ -1,4 +1,4 @@
-"""Progress: on a terminal a bar, where the work is long; elsewhere a line every few seconds, so that a log shows life."""
+"""Progress: on a terminal a bar where the work is long; elsewhere a line every few seconds, so that a log has life."""
 
 import os
 import sys
