@@ -28,7 +28,7 @@ def describe(
 
     Args:
         name: One of the fourteen variants, such as softmax-exp-euler or linear-baseline, or a folder with a model.
-        preset: Of a variant: tuned (ours, unless given), the paper's model to the letter, under its assumptions, or modern.
+        preset: Of a variant: tuned (ours, unless given), the paper's to the letter, under its assumptions, or modern.
         n_layer: Of a variant: number of layers, 4 unless given.
         n_head: Of a variant: number of heads, 4 unless given.
         d_model: Of a variant: width of a token, 64 unless given.
