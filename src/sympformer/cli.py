@@ -187,10 +187,11 @@ def _run(function: Command, args: list[str]) -> int:
     _check_configs(rest)
     rest = _switched_on(_listed(rest, function), function)
     try:
+        components: Any = function
+        words = _has_words(function)
         result = jsonargparse.auto_cli(
-            function, args=rest, prog=command, parser_class=Parser, as_positional=_has_words(function),
-            exit_on_error=False,
-        )  # type: ignore[arg-type]  # fmt: skip
+            components, args=rest, prog=command, parser_class=Parser, as_positional=words, exit_on_error=False
+        )
     except jsonargparse.ArgumentError as error:
         raise InputError(f"{readable(str(error), function)} (see '{command} --help')") from error
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:

@@ -36,7 +36,7 @@ def opened(command: str, args: list[str]) -> list[str]:
 class Parser(jsonargparse.ArgumentParser):
     """The parser of a command, with a page of our own."""
 
-    def format_help(self, *args: Any) -> str:
+    def format_help(self, formatter: Any = None) -> str:
         command = str(self.prog).removeprefix("sympformer ")
         words = [action for action in self._actions if not action.option_strings]
         if self._subparsers is None:
@@ -44,7 +44,7 @@ class Parser(jsonargparse.ArgumentParser):
                 action.metavar = _word(action.dest)
             usage = [f"[{OPENERS[command][0]}]"] if command in OPENERS else [str(action.metavar) for action in words]
             self.usage = " ".join(["%(prog)s", *usage, "[--OPTION VALUE ...]"])
-        page = super().format_help(*args).replace("\noptions:\n", f"\n{_opener(command)}options:\n", 1)
+        page = super().format_help(formatter).replace("\noptions:\n", f"\n{_opener(command)}options:\n", 1)
         return page + "".join(_model_page(action.dest) for action in self._actions if _is_model(action.dest))
 
 

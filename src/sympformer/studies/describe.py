@@ -1,13 +1,10 @@
 """`sympformer describe`: what a model is, in numbers; or what the machine is."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from sympformer.errors import InputError
 from sympformer.machine import report
 from sympformer.models import VARIANTS, LanguageModel, build_model, variant
-
-if TYPE_CHECKING:
-    from torch import nn
 
 SIZES = {"n_layer": 4, "n_head": 4, "d_model": 64, "block_size": 128, "vocab_size": 50304}
 
@@ -54,7 +51,7 @@ def _stored(name: str) -> LanguageModel:
     """The model of a run folder or a Hugging Face folder, in this package's own form."""
     from sympformer.loading import open_target
 
-    opened: nn.Module = open_target(name).model
+    opened: Any = open_target(name).model
     if hasattr(opened, "to_language_model"):
         opened = opened.to_language_model()
     if not isinstance(opened, LanguageModel):
