@@ -138,13 +138,13 @@ def test_the_readme_runs_as_printed_from_a_wheel(tmp_path: Path) -> None:
     import venv
 
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    build = [*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path / "dist", ROOT]
+    build: list[str | Path] = [*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path / "dist", ROOT]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
     python = tmp_path / "venv" / "bin" / "python"
     (packages,) = (tmp_path / "venv" / "lib").glob("*/site-packages")
-    install = [*pip, "--python", python, "install", "-q", "--no-deps", "--no-index", wheel]
+    install: list[str | Path] = [*pip, "--python", python, "install", "-q", "--no-deps", "--no-index", wheel]
     subprocess.run(install, check=True, capture_output=True)
     (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
     found = subprocess.run(

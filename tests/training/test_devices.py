@@ -35,9 +35,9 @@ def test_a_compiled_run_is_the_same_run(
 
     def traced(loss_of: Any, **options: Any) -> Any:
         compiled.append(loss_of)
-        return compile(loss_of, backend="eager")
+        return whole(loss_of, backend="eager")
 
-    compile = torch.compile
+    whole: Any = torch.compile
     monkeypatch.setattr(torch, "compile", traced)
     run_training(make_config(**options, compile=True, out=str(tmp_path / "fast")))
     assert compiled

@@ -1,6 +1,7 @@
 """Lightning Fabric as the engine: device, precision, processes. Imported only when training begins."""
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,7 +33,7 @@ class LossOf(nn.Module):
 
 def pick_device(config: TrainConfig) -> str:
     """cpu, cuda or mps; raises where the config asks for what is not there, and makes bfloat16 ready on a CPU."""
-    there = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
+    there: dict[str, Callable[[], bool]] = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
     if config.device in there and not there[config.device]():
         raise InputError(
             f"device = '{config.device}' asks for a GPU and there is none; choose device = 'cpu' or 'auto'"
