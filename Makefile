@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml Makefile
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## set up, then run the main job
-	$(BIN)/sympformer compare configs/compare/demo.yaml --out runs/demo --jobs 2 --samples
+	$(BIN)/sympformer compare demo --out runs/demo --jobs 2 --samples
 
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -1,5 +1,6 @@
 """The command line: help, versions, exit codes and one-sentence errors."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -122,3 +123,25 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_command_without_arguments_takes_its_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["describe"]) == 0
     assert "parameters" in capsys.readouterr().out
+
+
+def test_under_torchrun_the_sentence_is_kept_for_the_last_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
+    said = error_of(capsys, "train", "nothere")
+    assert json.loads((tmp_path / "error.json").read_text())["message"]["message"] == said.rstrip("\n")
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "no" / "error.json"))
+    assert error_of(capsys, "train", "nothere") == said
+
+
+@pytest.mark.slow
+def test_torchrun_ends_with_the_sentence(tmp_path: Path) -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m"]
+    done = subprocess.run(
+        [*launch, "sympformer", "train", "nothere"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    *_, last, rule = done.stderr.splitlines()
+    assert set(rule) == {"="}  # torchrun's own frame
+    assert last.split(" : ")[1].startswith("sympformer: error: unknown config 'nothere'")

@@ -292,5 +292,5 @@ def test_missing_weights_are_not_made_up(gpt2: Path, tmp_path: Path) -> None:
 
 def test_transformers_missing_is_said(gpt2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sympformer.loading.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"pip install 'sympformer\[hf\]'"):
+    with pytest.raises(InputError, match=r"pip install '.\[hf\]'"):
         open_target(str(gpt2))

@@ -1,12 +1,22 @@
-"""What the README and the docs show works: the Python runs, linked files exist, commands are there."""
+"""What the README and the docs show works: every command and block runs as printed, from a clone and from a wheel."""
 
+import json
+import os
 import re
 import runpy
+import shlex
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from sympformer.cli import COMMANDS
+from sympformer.cli import COMMANDS, main
+from tests import printed
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -46,7 +56,105 @@ def test_scripts_of_the_docs_find_what_they_import(script: Path) -> None:
     runpy.run_path(str(script), run_name="imported")
 
 
+# --- commands, as printed
+
+# in this order each finds what an earlier one has made; the log and the theory print none
+DOCS = ("data", "training", "audit", "probes", "comparing", "huggingface", "flows", "machines", "parts", "layers", "accelerate", "extending")
+ORDER = ["README.md", *(f"docs/{name}.md" for name in DOCS)]
+
+
+def all_commands() -> Iterator[tuple[str, str]]:
+    for page in ORDER:
+        for command in printed.commands((ROOT / page).read_text()):
+            yield page, command
+
+
+def test_every_page_with_something_to_run_is_run() -> None:
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        text = page.read_text()
+        assert f"docs/{page.name}" in ORDER or not [*printed.commands(text), *printed.blocks(text)], page.name
+    for test in printed.ELSEWHERE.values():
+        assert (ROOT / test).is_file()
+
+
 def test_commands_exist() -> None:
     shown = set(re.findall(r"^sympformer (\w+)", README, re.MULTILINE))
     assert shown
     assert shown <= set(COMMANDS)
+
+
+@cache
+def help_of(*words: str) -> str:
+    """The page that a command's --help prints."""
+    import contextlib
+    import io
+
+    with contextlib.redirect_stdout(io.StringIO()) as page, pytest.raises(SystemExit) as left:
+        main([*words, "--help"])
+    assert left.value.code == 0
+    return page.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("page", "command"), [pair for pair in dict.fromkeys(all_commands()) if "sympformer " in pair[1]]
+)
+def test_help_shows_every_word_and_option_that_is_printed(page: str, command: str) -> None:
+    words = shlex.split(command[command.index("sympformer ") :])[1:]
+    depth = 2 if words[0] == "data" else 1
+    text = help_of(*words[:depth])
+    for option in printed.options(shlex.join(words)):
+        assert re.search(rf"^  {re.escape(option)}[ \n]", text, re.MULTILINE), option
+    if len(words) > depth and not words[depth].startswith("--"):  # a word that opens the command
+        assert re.match(rf"usage: sympformer {' '.join(words[:depth])} \[?[A-Z]", text)
+
+
+def run_printed(python: Path, root: Path, pages: list[str], folder: Path) -> list[str]:
+    """Run pages with an interpreter in an empty folder; what ran."""
+    folder.mkdir()
+    own = {"SYMPFORMER_CACHE": str(folder / "cache"), "HF_HOME": str(folder / "hub"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [python, ROOT / "tests" / "printed.py", root, *pages],
+        cwd=folder,
+        env=os.environ | own,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((folder / "done.json").read_text())
+
+
+@pytest.mark.slow
+def test_everything_runs_as_printed_from_a_clone(tmp_path: Path) -> None:
+    done = run_printed(Path(sys.executable), ROOT, ORDER, tmp_path / "clone")
+    assert {command for _, command in all_commands() if not printed.left_out(command)} <= set(done)
+    assert {"python of README.md", "python of docs/training.md", "python of docs/huggingface.md"} <= set(done)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("hatchling") is None, reason="the wheel is built with hatchling, of the extra dev")
+def test_the_readme_runs_as_printed_from_a_wheel(tmp_path: Path) -> None:
+    """In an environment of its own: the wheel, and by a .pth file the packages that are installed here."""
+    import venv
+
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    build: list[str | Path] = [*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path / "dist", ROOT]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    (packages,) = (tmp_path / "venv" / "lib").glob("*/site-packages")
+    install: list[str | Path] = [*pip, "--python", python, "install", "-q", "--no-deps", "--no-index", wheel]
+    subprocess.run(install, check=True, capture_output=True)
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+    found = subprocess.run(
+        [python, "-c", "import sympformer; print(sympformer.__file__)"], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.startswith(str(packages)), "the clone would be tested instead"
+    listed = subprocess.run([python.with_name("sympformer"), "configs"], capture_output=True, text=True, check=True)
+    assert "sympformer train   cpu-small" in listed.stdout
+    page = tmp_path / "readme"  # nothing of the clone beside it
+    page.mkdir()
+    (page / "README.md").write_text(README)
+    done = run_printed(python, page, ["README.md"], tmp_path / "wheel")
+    assert {c for c in printed.commands(README) if not printed.left_out(c)} <= set(done)

@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,14 +22,16 @@ from typing import Any
 
 from sympformer import __version__
 from sympformer.errors import InputError, SympformerError, unknown_name
+from sympformer.progress import pulse
 
 # subcommand -> (module:function or module:table of functions, one line of help)
 COMMANDS: dict[str, tuple[str, str]] = {
     "audit": ("sympformer.audit.command:audit", "test any language model for leaks of future tokens"),
     "bench": ("sympformer.studies.bench.command:bench", "measure what layers, memory and generation cost, as ratios"),
     "compare": ("sympformer.studies.compare.commands:compare", "train and compare several models under one budget"),
+    "configs": ("sympformer.shipped:configs", "list the configs that ship with the package, or copy one"),
     "data": ("sympformer.data.commands:COMMANDS", "turn text into token files (prepare), show them (info)"),
-    "describe": ("sympformer.studies.describe:describe", "show a variant's parameters, oracle calls and scalars"),
+    "describe": ("sympformer.studies.describe:describe", "show a model's parameters, kernel passes and scalars"),
     "eval": ("sympformer.studies.scoring.evaluate:evaluate", "score a trained model on text and on probes"),
     "export": ("sympformer.exchange.commands:export", "make a Hugging Face folder of a trained run, push it to a hub"),
     "flow": ("sympformer.studies.flow.command:flow", "run particle flows and draw tokens, energies and oracle calls"),
@@ -90,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"sympformer {__version__}")
         return 0
     try:
-        with _sigterm_like_ctrl_c():
+        with _sigterm_like_ctrl_c(), pulse(args[0]):
             _check_text(args)
             code = _run(load(args[0]), args)
             sys.stdout.flush()
@@ -104,8 +107,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (SympformerError, OSError, MemoryError, ImportError, RuntimeError, ValueError) as error:
         if (sentence := _sentence(error)) is None:
             raise
-        print(f"sympformer: error: {shortened(sentence, args)}", file=sys.stderr)
+        _tell(f"sympformer: error: {shortened(sentence, args)}")
         return 2
+
+
+def _tell(error: str) -> None:
+    """On stderr; under torchrun also into the file whose content it shows last, below all that it says itself."""
+    print(error, file=sys.stderr)
+    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        content = {"message": {"message": error, "extraInfo": {"timestamp": str(int(time.time()))}}}
+        with suppress(OSError):  # it has been said above
+            Path(file).write_text(json.dumps(content), encoding="utf-8")
 
 
 def _sentence(error: Exception) -> str | None:
@@ -167,16 +179,19 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
 def _run(function: Command, args: list[str]) -> int:
     import jsonargparse
 
+    from sympformer.command_help import Parser, opened
+
     jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
     _read_yaml_our_way()
-    command, rest = f"sympformer {args[0]}", args[1:]
-    if rest and rest[0].endswith((".yaml", ".yml")):  # a config file may stand alone
-        rest = ["--config", *rest]
+    command, rest = f"sympformer {args[0]}", opened(args[0], args[1:])
     _check_configs(rest)
     rest = _switched_on(_listed(rest, function), function)
     try:
         components: Any = function
-        result = jsonargparse.auto_cli(components, args=rest, prog=command, as_positional=True, exit_on_error=False)
+        words = _has_words(function)
+        result = jsonargparse.auto_cli(
+            components, args=rest, prog=command, parser_class=Parser, as_positional=words, exit_on_error=False
+        )
     except jsonargparse.ArgumentError as error:
         raise InputError(f"{readable(str(error), function)} (see '{command} --help')") from error
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -236,6 +251,13 @@ def _of_the_parser(error: Exception) -> bool:
     return any("jsonargparse" in frame.filename for frame in frames) and all(
         path.name in ("cli.py", "reading.py") and path.parent == ROOT for path in ours
     )
+
+
+def _has_words(command: Command) -> bool:
+    """Whether a command needs words of its own, such as a run; what a config of it needs is no word."""
+    functions = command.values() if isinstance(command, dict) else [command]
+    named = [p for function in functions for p in inspect.signature(function).parameters.values()]
+    return any(p.default is p.empty and p.kind is not p.VAR_KEYWORD for p in named)
 
 
 def _listed(args: list[str], command: Command) -> list[str]:

@@ -19,6 +19,11 @@ class DivergenceError(SympformerError, ArithmeticError):
     """A computation left the finite numbers."""
 
 
+def missing_extra(what: str, package: str, extra: str) -> InputError:
+    """The error for a package that only some commands need, with the command that installs it."""
+    return InputError(f"{what} needs {package}: in a clone of sympformer, pip install '.[{extra}]' installs it")
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> InputError:
     """The error for a name that is not in a table, with the nearest one that is."""
     known = list(known)

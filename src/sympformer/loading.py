@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from sympformer.errors import InputError, unknown_name
+from sympformer.errors import InputError, missing_extra, unknown_name
 from sympformer.inertia import is_accelerated, load_accelerated
 from sympformer.machine import use_bfloat16
 from sympformer.models import VARIANTS, build_model, variant
@@ -239,7 +239,7 @@ class HFTokenizer:
 def _hugging_face(folder: Path, trust_remote_code: bool) -> tuple[nn.Module, TextTokenizer | None]:
     """The model and tokenizer of a folder: its own files only, no pickled weights, foreign code only if trusted."""
     if find_spec("transformers") is None:
-        raise InputError(f"{folder} is a Hugging Face model: install transformers with pip install 'sympformer[hf]'")
+        raise missing_extra(f"{folder}, a Hugging Face model,", "transformers", "hf")
     import transformers
 
     import sympformer.hf  # noqa: F401  (registers our own classes)

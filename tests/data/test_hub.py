@@ -109,5 +109,5 @@ def test_known_names_need_no_network_to_be_opened() -> None:
 def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     hub._load.cache_clear()
-    with pytest.raises(InputError, match=r"needs the package datasets: pip install 'sympformer\[data\]'"):
+    with pytest.raises(InputError, match=r"needs the package datasets: .* pip install '.\[data\]'"):
         next(iter(open_corpus("tinystories")))

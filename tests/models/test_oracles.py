@@ -156,7 +156,7 @@ def test_linear_baseline_is_masked_linear_attention() -> None:
 
 
 def test_gpt_baseline_equals_hugging_face_gpt2() -> None:
-    transformers = pytest.importorskip("transformers", reason="needs the hf extra: pip install 'sympformer[hf]'")
+    transformers = pytest.importorskip("transformers", reason="needs the hf extra: pip install '.[hf]'")
     model = make("softmax-baseline", dtype=torch.float32)
     cfg = model.cfg
     theirs = transformers.GPT2LMHeadModel(

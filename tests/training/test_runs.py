@@ -117,7 +117,7 @@ def test_tensorboard_if_asked(make_config: ConfigMaker) -> None:
 
 def test_tensorboard_not_installed(make_config: ConfigMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sympformer.training.run_files.find_spec", lambda name: None)
-    with pytest.raises(InputError, match="pip install tensorboard"):
+    with pytest.raises(InputError, match=r"pip install '.\[tensorboard\]'"):
         run_training(make_config(tensorboard=True))
     assert list(tmp_path.iterdir()) == []
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from sympformer.errors import InputError
+from sympformer.errors import InputError, missing_extra
 
 
 def export(
@@ -56,7 +56,7 @@ def require_transformers(command: str) -> None:
     from importlib.util import find_spec
 
     if find_spec("transformers") is None:
-        raise InputError(f"'sympformer {command}' needs transformers: install it with pip install 'sympformer[hf]'")
+        raise missing_extra(f"'sympformer {command}'", "transformers", "hf")
 
 
 def _calm() -> None:

@@ -6,10 +6,10 @@ model = transformers.AutoModelForCausalLM.from_pretrained(folder)
 
 from importlib.util import find_spec
 
-from sympformer.errors import InputError
+from sympformer.errors import missing_extra
 
 if find_spec("transformers") is None:
-    raise InputError("sympformer.hf needs transformers; install it with: pip install 'sympformer[hf]'")
+    raise missing_extra("sympformer.hf", "transformers", "hf")
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 

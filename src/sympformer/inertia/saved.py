@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sympformer.errors import InputError
+from sympformer.errors import InputError, missing_extra
 from sympformer.inertia.attach import attach
 from sympformer.inertia.config import KEY, InertiaConfig
 
@@ -16,7 +16,7 @@ def load_accelerated(name: str | Path, model_class: Any = None, **options: Any) 
     those of `from_pretrained`, as dtype. Only safetensors are read. The scalars stay in float32.
     """
     if find_spec("transformers") is None:
-        raise InputError("load_accelerated needs transformers; install it with: pip install 'sympformer[hf]'")
+        raise missing_extra("load_accelerated", "transformers", "hf")
     model_config = _config_of(name, options)
     if not is_accelerated(model_config.to_dict()):
         raise InputError(f"{name} was not saved accelerated: load it with transformers, then sympformer.accelerate it")

@@ -90,11 +90,34 @@ def _other_parts(cfg: ModelConfig) -> list[str]:
     return [word for name, word in words.items() if getattr(cfg, name) != usual[name]]
 
 
+# what the columns of the scalars mean; a scalar of somebody else's dynamics has no line here
+LEGEND = {
+    "h_x": "step of the positions",
+    "h_y": "step of the momenta",
+    "factor": "momentum factor a of the step",
+    "c_log": "damping that fades, c_log / t",
+    "c_lin": "damping that stays",
+    "mu": "look-ahead of attention, at x + mu y",
+    "mlp_look_ahead": "look-ahead m of the MLP, at x + m y",
+    "beta": "momentum factor of the MLP step",
+    "gamma": "gain of the MLP step",
+    "mu_attention": "look-ahead of attention, at x + mu v",
+    "beta_attention": "momentum factor of the attention step",
+    "gamma_attention": "gain of the attention step",
+    "mu_mlp": "look-ahead of the MLP, at x + mu v",
+    "beta_mlp": "momentum factor of the MLP step",
+    "gamma_mlp": "gain of the MLP step",
+    "t": "time at the layer; it advances by h_x a layer",
+    "alpha": "damping at that time, c_log / t + c_lin",
+}
+
+
 def _scalar_table(rows: list[dict[str, float]]) -> list[str]:
-    """One line a layer; nothing for a model without scalars."""
+    """One line a layer, then what the columns mean; nothing for a model without scalars."""
     names = list(rows[0])
     if not names:
         return []
-    width = max(9, *(len(name) + 1 for name in names))
-    lines = ["layer" + "".join(f"{name:>{width}}" for name in names)]
-    return lines + [f"{k:>5}" + "".join(f"{row[name]:>{width}.4g}" for name in names) for k, row in enumerate(rows)]
+    widths = {name: max(len(name), 9) + 2 for name in names}
+    lines = ["layer" + "".join(f"{name:>{widths[name]}}" for name in names)]
+    lines += [f"{k:>5}" + "".join(f"{row[name]:>{widths[name]}.4g}" for name in names) for k, row in enumerate(rows)]
+    return lines + [f"  {name:<15}  {LEGEND[name]}" for name in names if name in LEGEND]

@@ -15,13 +15,15 @@ from sympformer.safe_files import read_yaml
 
 Precision = Literal["float32", "bfloat16", "float16"]
 OptimizerName = Literal["adamw", "muon"]
-Device = Literal["auto", "cpu", "cuda"]
+Device = Literal["auto", "cpu", "cuda", "mps"]
 Strategy = Literal["auto", "ddp", "fsdp2"]
 
 DEFAULT_VARIANT, DEFAULT_TOKENS = "softmax-exp-euler", 800_000
 UNKNOWN = "unknown"  # the corpus of an imported model whose text nobody wrote down
 # Options that do not change the result: a resumed run may have others than the run it continues.
-FREE_TO_CHANGE = ("out", "keep_last", "checkpoint_every", "tensorboard", "device", "strategy", "sample_prompt")
+FREE_TO_CHANGE = (
+    "out", "keep_last", "checkpoint_every", "tensorboard", "device", "compile", "strategy", "sample_prompt",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,10 @@ class TrainConfig:
     seed: int = 0
     """Draws the starting weights, the order of the texts and dropout."""
     device: Device = "auto"
-    """cpu, cuda, or whichever is there."""
+    """cpu, cuda, mps (Apple's GPUs; not tried by us), or auto: cuda where there is one, else the cpu."""
+    compile: bool = False
+    """Compile the model with torch.compile: meant for a GPU and long runs. On the CPU it hardly pays, as the steps are
+    fused already: minutes of compiling for a tenth of a step or so (docs/training.md)."""
     strategy: Strategy = "auto"
     """Under torchrun: ddp (every process holds the model) or fsdp2 (the model is split between them)."""
     out: str | None = None

@@ -1,6 +1,7 @@
 """Lightning Fabric as the engine: device, precision, processes. Imported only when training begins."""
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,12 +32,15 @@ class LossOf(nn.Module):
 
 
 def pick_device(config: TrainConfig) -> str:
-    """cpu or cuda; raises where the config asks for what is not there, and makes bfloat16 ready on a CPU."""
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise InputError("device = 'cuda' asks for a GPU and there is none; choose device = 'cpu' or 'auto'")
+    """cpu, cuda or mps; raises where the config asks for what is not there, and makes bfloat16 ready on a CPU."""
+    there: dict[str, Callable[[], bool]] = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
+    if config.device in there and not there[config.device]():
+        raise InputError(
+            f"device = '{config.device}' asks for a GPU and there is none; choose device = 'cpu' or 'auto'"
+        )
     device = "cuda" if config.device == "auto" and torch.cuda.is_available() else config.device.replace("auto", "cpu")
-    if config.precision == "float16" and device == "cpu":
-        raise InputError("precision = 'float16' needs a CUDA device; on the CPU choose bfloat16 or float32")
+    if config.precision == "float16" and device != "cuda":
+        raise InputError("precision = 'float16' needs a CUDA device; elsewhere choose bfloat16 or float32")
     if config.optimizer == "muon" and device == "cpu":  # torch orthogonalises its updates in bfloat16
         machine.use_bfloat16(instead="choose optimizer = 'adamw'")
     if config.precision == "bfloat16" and device == "cpu":
@@ -104,7 +108,8 @@ def all_greatest(fabric: "Fabric", *values: float) -> list[float]:
 
 
 def _reduced(fabric: "Fabric", how: str, *values: float) -> list[float]:
-    result = fabric.all_reduce(torch.tensor(values, dtype=torch.float64, device=fabric.device), reduce_op=how)
+    device = "cpu" if fabric.device.type == "mps" else fabric.device  # mps has no float64, and never several processes
+    result = fabric.all_reduce(torch.tensor(values, dtype=torch.float64, device=device), reduce_op=how)
     assert isinstance(result, Tensor)
     return result.tolist()
 

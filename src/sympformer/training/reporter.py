@@ -5,12 +5,14 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
+from sympformer.progress import under_way
+
 
 class Reporter:
     """Says things on stderr and in the run's log. A silent one (other processes than the first) says nothing."""
 
     def __init__(self, total: int, silent: bool = False, bar: bool | None = None) -> None:
-        self._silent = silent
+        self._silent, self._total = silent, total
         self._file: TextIO | None = None
         self._bar: Any = None
         if not silent and (sys.stderr.isatty() if bar is None else bar):
@@ -45,9 +47,10 @@ class Reporter:
 
     def update(self, step: int, loss: float, best: float | None, speed: float) -> None:
         """Move the progress line."""
+        figures = f"loss {loss:.3f}" + (f"  best {best:.3f}" if best is not None else "") + f"  {speed:,.0f} tok/s"
+        under_way(f"step {step} of {self._total}, {figures.replace('  ', ', ')}")
         if self._bar is None:
             return
-        figures = f"loss {loss:.3f}" + (f"  best {best:.3f}" if best is not None else "") + f"  {speed:,.0f} tok/s"
         self._bar.update(self._task, completed=step, figures=figures)
 
     def close(self) -> None:

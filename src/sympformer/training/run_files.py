@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sympformer.errors import InputError
+from sympformer.errors import missing_extra
 from sympformer.training.config import TrainConfig
 from sympformer.training.metrics import MetricsFiles, keep_records
 from sympformer.training.run import SAMPLES
@@ -43,7 +43,7 @@ def board(folder: Path, step: int) -> Any:
 def require_tensorboard() -> None:
     """Raise where TensorBoard is asked for and not installed."""
     if find_spec("tensorboard") is None:
-        raise InputError("tensorboard = True needs TensorBoard: install it with pip install tensorboard")
+        raise missing_extra("tensorboard = True", "TensorBoard", "tensorboard")
 
 
 class SamplesFile:

@@ -71,7 +71,10 @@ class Trainer:
 
     def _set_up(self, checkpoint: Checkpoint | None) -> None:
         """Give model and optimizers to the engine; state goes back in where there is some."""
-        self.loss_of = self.fabric.setup_module(LossOf(self.model))
+        loss_of: Any = LossOf(self.model)
+        if self.config.compile:
+            loss_of = torch.compile(loss_of)
+        self.loss_of = self.fabric.setup_module(loss_of)
         self.optimizers = make_optimizers(self.model, self.config)
         wrapped = self.fabric.setup_optimizers(*self.optimizers)
         self._wrapped: list[Any] = list(wrapped) if isinstance(wrapped, tuple) else [wrapped]

@@ -7,7 +7,7 @@ import pytest
 
 from sympformer.studies.report.figures import MINUS, NONE, interval, listed, number, scientific, signed, spread
 from sympformer.studies.report.markup import Html, tag
-from sympformer.studies.report.sentences import compared, verdict
+from sympformer.studies.report.sentences import compared, reasons, verdict
 from sympformer.studies.results import Difference
 from tests.studies.results import made_up
 
@@ -100,6 +100,35 @@ def test_nothing_to_rank() -> None:
 
 def test_without_a_baseline() -> None:
     assert said("exp-euler", "ab2") == "Best is exp-euler with 2.842 nats per token."
+
+
+def test_reasons_name_the_first_by_every_measure() -> None:
+    assert reasons(made_up.results(["gpt", "exp-euler", "linear-gpt"])) == [
+        "First to gpt's final loss, as a share of what gpt itself spends: "
+        "exp-euler by tokens (59 %), by time (73 %) and by kernel passes (59 %)."
+    ]
+
+
+def test_reasons_say_why_the_order_is_another_one_by_time() -> None:
+    slow, fast = made_up.model("slow", tokens_per_second=9000), made_up.model("fast", tokens_per_second=34000)
+    first, overtaken, behind = reasons(made_up.results(["gpt", "exp-euler", slow, fast]))
+    assert "exp-euler by tokens (59 %) and by kernel passes (59 %); fast by time (44 %)." in first
+    assert overtaken == "fast overtakes exp-euler by time: it trains 1.95 times as many tokens a second."
+    assert behind == (
+        "By tokens ahead of gpt and by time behind it: slow (it trains 0.42 times as many tokens a second)."
+    )
+
+
+def test_reasons_say_what_kernel_passes_turn_round() -> None:
+    double = made_up.model("double", passes_a_layer=2)
+    assert reasons(made_up.results(["gpt", double]))[-1] == (
+        "By tokens ahead of gpt and by kernel passes behind it: double (it makes 2 kernel passes a layer, gpt 1)."
+    )
+
+
+def test_there_are_no_reasons_without_a_race() -> None:
+    assert reasons(made_up.results(["gpt", "linear-gpt"])) == []  # nobody else arrives
+    assert reasons(made_up.results(["exp-euler", "ab2"])) == []
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sympformer.errors import InputError
 from sympformer.studies.results import Results, plots
 from sympformer.studies.results.loss_plots import Against, loss_curves
-from sympformer.studies.results.plot_style import FAMILIES, INK, UNRANKED, spread_out
+from sympformer.studies.results.plot_style import FAMILIES, INK, TWIN_COLOURS, UNRANKED, spread_out
 from sympformer.studies.results.plots import Picture, layers, pictures, ranking, svg_text, write_plots
 from sympformer.training import TrainConfig
 from tests.studies.results import made_up
@@ -130,6 +130,19 @@ def test_one_seed_has_no_band_and_no_interval() -> None:
     assert line_of(figure, results, "exp-euler", "difference") is not None
     assert figure.axes[1].get_xlabel() == "minus gpt"
     assert all("band" not in picture.caption for picture in pictures(results))
+
+
+def test_runs_of_one_variant_differ_in_colour_and_marker() -> None:
+    names = ["exp-euler", *(f"run-{k}" for k in range(7))]  # all are softmax-exp-euler, tuned
+    results = made_up.results(["gpt", made_up.leaking(), *names])
+    curves, places, depths = loss_curves(results), ranking(results), layers(results)
+    parts = [(curves, "line"), (places, "mean"), (places, "difference"), (depths, "h_x")]
+    for figure, part in parts:
+        looks = [line_of(figure, results, name, part) for name in names]
+        drawn = [(to_hex(line.get_markeredgecolor()), line.get_marker()) for line in looks]
+        assert drawn[0][0] == FAMILIES["softmax"].colour
+        assert len(set(drawn)) == len(names)
+        assert len({colour for colour, _ in drawn[:6]}) == len({marker for _, marker in drawn[:6]}) == 6
 
 
 def test_colour_is_the_family_and_dashes_are_the_paper_preset(results: Results) -> None:
@@ -273,7 +286,9 @@ def linear(colour: str) -> NDArray[Any]:
     return np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
 
 
-@pytest.mark.parametrize("colour", [INK, UNRANKED, *(family.colour for family in FAMILIES.values())])
+@pytest.mark.parametrize(
+    "colour", [INK, UNRANKED, *(family.colour for family in FAMILIES.values()), *TWIN_COLOURS.values()]
+)
 def test_colours_are_readable_on_white_and_on_near_black(colour: str) -> None:
     assert 1.05 / (luminance(colour) + 0.05) >= 3
     assert (luminance(colour) + 0.05) / (luminance("#15181c") + 0.05) >= 3

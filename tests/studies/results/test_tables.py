@@ -130,3 +130,12 @@ def test_damaged_results(content: str, tmp_path: Path) -> None:
     file.write_text(content)
     with pytest.raises(InputError, match=r"results\.json"):
         Results.load(file)
+
+
+def test_the_head_names_the_split_that_was_scored() -> None:
+    results = made_up.results(["gpt", "exp-euler"])
+    on_validation = replace(results, data=results.data | {"scored": "validation"})
+    for text in (markdown_table(on_validation), latex_table(on_validation)):
+        assert "validation loss" in text
+        assert "test loss" not in text
+    assert "test loss" in markdown_table(results)

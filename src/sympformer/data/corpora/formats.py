@@ -13,7 +13,7 @@ from typing import IO, Any, Literal
 
 from sympformer.data.corpora.markup import HTMLText
 from sympformer.data.corpora.text_stream import CHUNK, LONGEST_LINE, UTF8, check_encoding, chunks, lines, open_bytes
-from sympformer.errors import InputError
+from sympformer.errors import InputError, missing_extra
 
 END_OF_TEXT = "<|endoftext|>"
 BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
@@ -211,7 +211,7 @@ def _parquet(path: Path, reading: Reading, alone: bool) -> Texts:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise InputError(f"reading {path} needs pyarrow: pip install 'sympformer[data]'") from error
+        raise missing_extra(f"reading {path}", "pyarrow", "data") from error
     size = path.stat().st_size
     with _seekable(path) as file:
         try:

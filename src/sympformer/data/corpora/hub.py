@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sympformer.data.corpora.formats import as_text
 from sympformer.data.corpora.source import SPLITS, Item, Source
-from sympformer.errors import InputError
+from sympformer.errors import InputError, missing_extra
 
 RETRIES, WAIT = 1, 1  # tries and seconds between them, each try with the backoff of the hub library below it
 
@@ -80,9 +80,7 @@ def _load(wanted: HubSet) -> dict[str, Any]:
     try:
         import datasets
     except ImportError as error:
-        raise InputError(
-            f"reading {wanted.repo} from the hub needs the package datasets: pip install 'sympformer[data]'"
-        ) from error
+        raise missing_extra(f"reading {wanted.repo} from the hub", "the package datasets", "data") from error
     _calm(datasets)
     with _friendly(wanted.repo):
         try:

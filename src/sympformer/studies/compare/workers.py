@@ -19,6 +19,7 @@ from typing import Any
 
 from sympformer.errors import InputError
 from sympformer.machine import usable_cores
+from sympformer.progress import under_way
 
 PATIENCE = 30.0  # seconds in which a worker that was told to stop may save; then it is killed
 WATCHED = (signal.SIGINT, signal.SIGTERM)
@@ -195,6 +196,7 @@ class Board:
 
     def __enter__(self) -> "Board":
         self._bar.start()
+        self._note()
         if self._done:
             self._console.print(f"{self._label}: {self._done} of {self._total} are done already", markup=False)
         return self
@@ -207,3 +209,7 @@ class Board:
         self._done += 1
         self._console.print(f"{self._label} {self._done}/{self._total}  {what}", markup=False)
         self._bar.advance(self._task)
+        self._note()
+
+    def _note(self) -> None:
+        under_way(f"{self._label}, {self._done} of {self._total} done")

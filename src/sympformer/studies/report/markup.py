@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 from xml.etree import ElementTree
 
-from sympformer.studies.results.plot_style import FAINT, FAMILIES, INK, TYPEFACES, UNRANKED
+from sympformer.studies.results.plot_style import FAINT, FAMILIES, INK, TWIN_COLOURS, TYPEFACES, UNRANKED
 
 VOID = {"meta", "br", "hr"}
 
@@ -45,6 +45,7 @@ def tag(name: str, /, *children: object, **attributes: Any) -> Html:
 COLOURS = {INK: "--ink-2", FAINT: "--faint", UNRANKED: "--ink-3"} | {
     family.colour: f"--{family.key}" for family in FAMILIES.values()
 }
+COLOURS |= {colour: f"--{name}" for name, colour in TWIN_COLOURS.items()}
 MODEL = re.compile(r"model-(\d+)-")
 
 

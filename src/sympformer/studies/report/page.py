@@ -9,7 +9,7 @@ from sympformer.errors import InputError
 from sympformer.studies.report import sections
 from sympformer.studies.report.markup import Html, joined, tag
 from sympformer.studies.report.ranking_table import ranking_table
-from sympformer.studies.report.sentences import compared, verdict
+from sympformer.studies.report.sentences import compared, reasons, verdict
 from sympformer.studies.results import Results
 from sympformer.studies.results.plots import Picture, pictures
 
@@ -62,6 +62,7 @@ def _body(results: Results, drawn: Drawn) -> Html:
         "header",
         tag("h1", results.title),
         tag("p", verdict(results), class_="verdict"),
+        tag("p", " ".join(reasons(results)), class_="reasons") if reasons(results) else "",
         tag("p", " ".join(compared(results)), class_="compared"),
         tag("nav", *links, theme, aria_label="Sections"),
     )

@@ -1,4 +1,4 @@
-"""The table of the report: one row a model, sortable by any column."""
+"""The tables of the report: one row a model, sortable by any column."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from itertools import groupby
 from sympformer.studies.report.figures import NONE, interval, number, percent, plain, signed, spread
 from sympformer.studies.report.markup import Html, joined, tag
 from sympformer.studies.results import ModelResult, Results, Spread
-from sympformer.studies.results.plot_style import family_of, scored_split, state_of
+from sympformer.studies.results.plot_style import look_of, scored_split, state_of
 
 Key = float | str | None  # what a column sorts by; None: nothing there, always last
 
@@ -24,8 +24,15 @@ class Column:
 
 
 def ranking_table(results: Results) -> Html:
+    """What decides, in a table that fits a laptop's screen; below it everything else that was measured."""
+    rest = tag(
+        "details", tag("summary", "More figures"), _table(results, list(_more(results)), "More figures"), open=True
+    )
+    return joined([_table(results, list(_columns(results)), "Figures"), rest])
+
+
+def _table(results: Results, columns: list[Column], what: str) -> Html:
     """Ranked models in a part that sorts; the others below it, where they stay."""
-    columns = list(_columns(results))
     ranked = [model for model in results.ranked() if model.rank is not None]
     others = [model for model in results.ranked() if model.rank is None]
     bodies = [
@@ -34,44 +41,52 @@ def ranking_table(results: Results) -> Html:
         if models
     ]
     table = tag("table", _head(columns), *bodies, class_="sortable")
-    label = "Figures of every model; a button in each column head sorts"
+    label = f"{what} of every model; a button in each column head sorts"
     return tag("div", table, class_="wide", tabindex="0", role="region", aria_label=label)
 
 
-def _columns(results: Results) -> Iterator[Column]:
-    data = f"{scored_split(results)} data"
+def _names(results: Results) -> Iterator[Column]:
     yield Column("", "#", lambda m: (m.rank or NONE, m.rank), title="rank")
     yield Column("", "model", lambda m: (name_of(results, m), m.name), "words")
+
+
+def _columns(results: Results) -> Iterator[Column]:
+    """What the ranking and the reading are about."""
+    yield from _names(results)
+    data = f"{scored_split(results)} data"
     yield Column(data, "loss", lambda m: _spread(m.last), title="nats per token, last weights")
-    yield Column(data, "best", lambda m: _spread(m.best), title="loss of the best weights")
     yield Column(data, "bits/byte", lambda m: _spread(m.bits_per_byte))
     if results.baseline is not None:
         against = f"minus {results.baseline}"
         yield Column(against, "difference [95 %]", lambda m: _difference(results, m))
         yield Column(against, "verdict", lambda m: _verdict(results, m), "words")
+        to = f"to {results.baseline}'s final loss"
+        yield Column(to, "tokens", lambda m: _reach(results, m, m.tokens_to_baseline))
+        yield Column(
+            to, "s", lambda m: _reach(results, m, m.seconds_to_baseline), title="seconds at the measured speed"
+        )
+    yield Column("", "tokens/s", lambda m: (number(m.tokens_per_second, 0), m.tokens_per_second))
+    yield Column("", "audit", _audit, "words")
+
+
+def _more(results: Results) -> Iterator[Column]:
+    yield from _names(results)
+    yield Column(f"{scored_split(results)} data", "best", lambda m: _spread(m.best), title="loss of the best weights")
     yield Column("cost", "parameters", lambda m: (number(m.parameters, 0), m.parameters))
     yield Column(
         "cost", "passes", lambda m: (plain(m.passes_a_layer), m.passes_a_layer), title="kernel passes a layer, counted"
     )
-    yield Column("cost", "tokens/s", lambda m: (number(m.tokens_per_second, 0), m.tokens_per_second))
     yield Column("cost", "MB", lambda m: (number(m.memory_mb, 0), m.memory_mb), title="memory of a training step")
-    if results.baseline is not None:
-        to = f"to {results.baseline}'s final loss"
-        yield Column(
-            to, "s", lambda m: _reach(results, m, m.seconds_to_baseline), title="seconds at the measured speed"
-        )
-        yield Column(to, "tokens", lambda m: _reach(results, m, m.tokens_to_baseline))
     for probe in dict.fromkeys(name for model in results.models for name in model.probes):
         yield Column("probes, % right", probe, lambda m, probe=probe: _probe(m, probe), title=_chance(results, probe))  # type: ignore[misc]
     if results.mixed_code:
         yield Column("", "code", lambda m: (", ".join(m.code) or NONE, ", ".join(m.code) or None), "words")
-    yield Column("", "audit", _audit, "words")
 
 
 def name_of(results: Results, model: ModelResult) -> Html:
-    """A model's name beside the colour of its family; struck out where its audit failed."""
+    """A model's name beside its colour; struck out where its audit failed."""
     state = state_of(results, model)
-    dot = tag("i", class_=f"dot {family_of(model).key}{' hollow' if model.preset == 'paper' else ''}")
+    dot = tag("i", class_=f"dot {look_of(results, model)[0]}{' hollow' if model.preset == 'paper' else ''}")
     return joined([dot, tag("s", model.name) if state == "failed audit" else model.name])
 
 

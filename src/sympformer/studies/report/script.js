@@ -15,8 +15,12 @@ for (const table of document.querySelectorAll("table.sortable")) {
   }));
 }
 
-// Plots: the model under the pointer stands out.
+// Plots: on a narrow screen a plot is shown whole, and a tap makes it as large as it was drawn, and small again.
+// The model under the pointer stands out.
 for (const plot of document.querySelectorAll(".plot")) {
+  plot.addEventListener("click", () => {
+    if (matchMedia("(max-width: 40rem)").matches) plot.classList.toggle("large");
+  });
   plot.addEventListener("pointerover", (event) => {
     const part = event.target.closest(".model");
     plot.classList.toggle("picking", part !== null);

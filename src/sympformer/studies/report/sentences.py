@@ -3,6 +3,7 @@
 from sympformer.studies.report.figures import counted, interval, listed, number
 from sympformer.studies.report.markup import Html, joined, tag
 from sympformer.studies.results import ModelResult, Results
+from sympformer.studies.results.loss_plots import kernel_passes_per_token
 from sympformer.studies.results.plot_style import UNITS, scored_split, state_of
 
 
@@ -103,3 +104,85 @@ def _baseline_trouble(results: Results) -> str:
     if state_of(results, baseline) == "no figures":
         return f"The baseline {baseline.name} has no figures: nothing is compared with it."
     return f"The baseline {baseline.name} did not pass its audit: the differences to it mean little."
+
+
+# --- why the order is another one by tokens, by time and by kernel passes
+
+
+def reasons(results: Results) -> list[str]:
+    """Who is first to the baseline's final loss by each measure, and where the order turns round, why."""
+    baseline = next((model for model in results.models if model.name == results.baseline), None)
+    spent = {measure: _spent(results, measure) for measure in _MEASURES} if baseline is not None else {}
+    spent = {m: of for m, of in spent.items() if baseline is not None and baseline.name in of and len(of) > 1}
+    if baseline is None or "tokens" not in spent:
+        return []
+    return [_first(baseline, spent), *_overtaken(results, spent), *_turned(results, baseline, spent)]
+
+
+_MEASURES = {"tokens": "by tokens", "seconds": "by time", "passes": "by kernel passes"}
+
+
+def _spent(results: Results, measure: str) -> dict[str, float]:
+    """What each ranked model spends to reach the baseline's final loss; those that do not reach it are left out."""
+    ranked = {model.name: model for model in results.models if model.rank is not None}
+    if measure == "seconds":
+        return {name: m.seconds_to_baseline for name, m in ranked.items() if m.seconds_to_baseline is not None}
+    tokens = {name: m.tokens_to_baseline for name, m in ranked.items() if m.tokens_to_baseline is not None}
+    if measure == "tokens":
+        return tokens
+    passes = kernel_passes_per_token(results)
+    return {name: passes[name] * count for name, count in tokens.items() if name in passes}
+
+
+def _first(baseline: ModelResult, spent: dict[str, dict[str, float]]) -> str:
+    """a is first by tokens (80 % of gpt's) and by kernel passes (80 %), b by time (75 %)."""
+    leaders: dict[str, list[str]] = {}
+    for measure, of in spent.items():
+        name = min(of, key=lambda one: of[one])
+        leaders.setdefault(name, []).append(f"{_MEASURES[measure]} ({100 * of[name] / of[baseline.name]:.0f} %)")
+    parts = [f"{name} {listed(ways)}" for name, ways in leaders.items()]
+    return (
+        f"First to {baseline.name}'s final loss, as a share of what {baseline.name} itself spends: {'; '.join(parts)}."
+    )
+
+
+def _overtaken(results: Results, spent: dict[str, dict[str, float]]) -> list[str]:
+    """Why the first by tokens is not the first by something else: what a token costs the two."""
+    by_name = {model.name: model for model in results.models}
+    first = by_name[min(spent["tokens"], key=lambda name: spent["tokens"][name])]
+    leaders = {measure: by_name[min(of, key=lambda name: of[name])] for measure, of in spent.items()}
+    return [
+        f"{leader.name} overtakes {first.name} {_MEASURES[measure]}: {_why(measure, leader, first)}."
+        for measure, leader in leaders.items()
+        if leader.name != first.name
+    ]
+
+
+def _turned(results: Results, baseline: ModelResult, spent: dict[str, dict[str, float]]) -> list[str]:
+    """The models that are ahead of the baseline by tokens and behind it by something else, or the other way round."""
+    by_name = {model.name: model for model in results.models}
+
+    def ahead(measure: str, name: str) -> bool:
+        return spent[measure][name] < spent[measure][baseline.name]
+
+    sentences = []
+    for measure in [measure for measure in spent if measure != "tokens"]:
+        for first, then in (("ahead of", "behind"), ("behind", "ahead of")):
+            turned = [
+                f"{name} ({_why(measure, by_name[name], baseline)})"
+                for name in spent[measure]
+                if name != baseline.name and ahead("tokens", name) == (first == "ahead of") != ahead(measure, name)
+            ]
+            if turned:
+                words = f"By tokens {first} {baseline.name} and {_MEASURES[measure]} {then} it"
+                sentences.append(f"{words}: {listed(turned)}.")
+    return sentences
+
+
+def _why(measure: str, model: ModelResult, other: ModelResult) -> str:
+    """What a token costs a model, by what it costs the other."""
+    if measure == "seconds":
+        assert model.tokens_per_second  # there are seconds
+        assert other.tokens_per_second
+        return f"it trains {model.tokens_per_second / other.tokens_per_second:.2f} times as many tokens a second"
+    return f"it makes {model.passes_a_layer:g} kernel passes a layer, {other.name} {other.passes_a_layer:g}"

@@ -19,6 +19,7 @@ from sympformer.studies.results.plot_style import (
     spread_out,
     state_of,
     tidy,
+    twin_marker,
 )
 from sympformer.training.choices import choose_model, model_options
 from sympformer.training.config import TrainConfig
@@ -59,9 +60,11 @@ def loss_curves(results: Results, against: Against = "tokens") -> "Figure":
         if train := training_line(drawn):
             axis.plot(*train, gid=f"{gid}-line", alpha=0.7, **style)
             dots = {"color": style["color"], "zorder": style["zorder"] + 0.1}
-            axis.plot(drawn.xs, mean, gid=f"{gid}-circles", ls="none", marker="o", ms=3, **dots)
+            marker = twin_marker(results, drawn.model, "o")
+            axis.plot(drawn.xs, mean, gid=f"{gid}-circles", ls="none", marker=marker, ms=3, **dots)
         else:
-            axis.plot(drawn.xs, mean, gid=f"{gid}-line", marker="o" if len(mean) == 1 else "", ms=4, **style)
+            marker = twin_marker(results, drawn.model, "o" if len(mean) == 1 else "")
+            axis.plot(drawn.xs, mean, gid=f"{gid}-line", marker=marker, ms=4, **style)
         if len(results.seeds) > 1 and state_of(results, drawn.model) == "ranked":
             low, high = [min(row) for row in drawn.losses], [max(row) for row in drawn.losses]
             axis.fill_between(drawn.xs, low, high, color=style["color"], alpha=0.13, lw=0, zorder=1, gid=f"{gid}-band")

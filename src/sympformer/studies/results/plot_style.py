@@ -1,4 +1,8 @@
-"""How a model looks in every plot of a comparison: colour by family, dashes by preset, marker by integrator."""
+"""How a model looks in every plot of a comparison: colour by family, dashes by preset, marker by integrator.
+
+Where several models are of one variant and preset, the first looks like that; its twins have colours and markers of
+their own.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +38,9 @@ FAMILIES = {
         Family("linear", "linear attention", "#22a57a"),
     )
 }
+# of the second model of one variant and preset, the third, and so on; the lists differ in length, so pairs come late
+TWIN_COLOURS = {"twin-1": "#a27f00", "twin-2": "#178f9c", "twin-3": "#8b6be0", "twin-4": "#7b8a2b", "twin-5": "#d1527f"}
+TWIN_MARKERS = ("s", "^", "D", "v", "P", "X", "*")
 INK, FAINT, UNRANKED = "#6c7680", "#8f979f", "#868e97"
 FAILED_DASHES, PAPER_DASHES = (0, (1, 1.6)), (0, (4, 1.8))
 MARKERS = {"plain-euler": "o", "presymp-euler": "s", "exp-euler": "^", "ab2": "D", "etd-ab2": "v", "yuriiformer": "X"}
@@ -49,6 +56,21 @@ def family_of(model: ModelResult) -> Family:
     if model.variant in ("gpt", "softmax-baseline"):
         return FAMILIES["gpt"]
     return FAMILIES["yuriiformer" if model.variant.endswith("yuriiformer") else "softmax"]
+
+
+def twin_of(results: Results, model: ModelResult) -> int:
+    """How many ranked models of the same variant and preset stand before it."""
+    same = [m for m in results.models if (m.variant, m.preset) == (model.variant, model.preset)]
+    ranked = [m.name for m in same if state_of(results, m) == "ranked"]
+    return ranked.index(model.name) if model.name in ranked else 0
+
+
+def look_of(results: Results, model: ModelResult) -> tuple[str, str]:
+    """The name of a model's colour, in the page's style sheet too, and the colour."""
+    twin = twin_of(results, model)
+    if not twin:
+        return family_of(model).key, family_of(model).colour
+    return list(TWIN_COLOURS.items())[(twin - 1) % len(TWIN_COLOURS)]
 
 
 def scored_split(results: Results) -> str:
@@ -78,12 +100,18 @@ def line_style(results: Results, model: ModelResult) -> dict[str, Any]:
         return {"color": UNRANKED, "ls": FAILED_DASHES, "lw": 1.2, "zorder": 1.5}
     heavy = model.name == results.baseline
     dashes: Any = PAPER_DASHES if model.preset == "paper" else "-"
-    return {"color": family_of(model).colour, "ls": dashes, "lw": 2.4 if heavy else 1.3, "zorder": 3 if heavy else 2}
+    return {"color": look_of(results, model)[1], "ls": dashes, "lw": 2.4 if heavy else 1.3, "zorder": 3 if heavy else 2}
 
 
-def marker_of(model: ModelResult) -> str:
-    """By the variant's integrator."""
-    return MARKERS.get(model.variant.split("-", 1)[-1], "o")
+def marker_of(results: Results, model: ModelResult) -> str:
+    """By the variant's integrator; a twin has its own."""
+    return twin_marker(results, model, MARKERS.get(model.variant.split("-", 1)[-1], "o"))
+
+
+def twin_marker(results: Results, model: ModelResult, otherwise: str) -> str:
+    """The marker of a twin, and for the others what they have without it."""
+    twin, free = twin_of(results, model), [marker for marker in TWIN_MARKERS if marker != otherwise]
+    return free[(twin - 1) % len(free)] if twin else otherwise
 
 
 def left_out(results: Results) -> str:

@@ -24,15 +24,16 @@ from sympformer.studies.results.plot_style import (
     TYPEFACES,
     UNITS,
     blank_figure,
-    family_of,
     gid_of,
     label_of,
     left_out,
     line_style,
+    look_of,
     marker_of,
     scored_split,
     state_of,
     tidy,
+    twin_marker,
     unranked,
 )
 
@@ -121,7 +122,7 @@ def ranking(results: Results) -> "Figure":
             _difference_row(beside, results, model, row)
     reference = next((m for m in models if m.name == results.baseline), None)
     if reference is not None and (baseline := results.metric_of(reference)) is not None:
-        left.axvline(baseline.mean, color=family_of(reference).colour, lw=0.9, alpha=0.7, zorder=1)
+        left.axvline(baseline.mean, color=look_of(results, reference)[1], lw=0.9, alpha=0.7, zorder=1)
     left.set_xlabel(f"{scored_split(results)} data, {UNITS[results.metric]}")
     left.set_yticks(
         range(len(models)), [f"{label_of(results, m)}\N{EN SPACE}{m.rank:\N{FIGURE SPACE}>2}" for m in models]
@@ -142,17 +143,19 @@ def ranking(results: Results) -> "Figure":
 def _figure_row(axis: "Axes", results: Results, model: ModelResult, row: int) -> None:
     figure = results.metric_of(model)
     assert figure is not None  # only ranked models come here
-    colour = family_of(model).colour
+    colour, marker = look_of(results, model)[1], twin_marker(results, model, "o")
     gid = gid_of(results, model)
     axis.plot(figure.values, [row] * len(figure.values), "|", ms=8, mew=1, color=colour, alpha=0.65, gid=f"{gid}-seeds")
-    axis.plot(figure.mean, row, "o", ms=6, mec=colour, mfc=_fill(model), mew=1.4, zorder=3, gid=f"{gid}-mean")
+    axis.plot(
+        figure.mean, row, marker, ms=6, mec=colour, mfc=_fill(model, colour), mew=1.4, zorder=3, gid=f"{gid}-mean"
+    )
 
 
 def _difference_row(axis: "Axes", results: Results, model: ModelResult, row: int) -> None:
     found = model.difference
     if found is None:
         return
-    colour = family_of(model).colour
+    colour, marker = look_of(results, model)[1], twin_marker(results, model, "o")
     gid = gid_of(results, model)
     if found.low is not None and found.high is not None:
         pale = 0.55 if found.verdict == "no difference shown" else 1.0
@@ -160,17 +163,18 @@ def _difference_row(axis: "Axes", results: Results, model: ModelResult, row: int
             [found.low, found.high], [row, row], lw=1.8, color=colour, alpha=pale, solid_capstyle="butt",
             gid=f"{gid}-interval",
         )  # fmt: skip
-    axis.plot(found.mean, row, "o", ms=5, mec=colour, mfc=_fill(model), mew=1.4, zorder=3, gid=f"{gid}-difference")
+    fill = _fill(model, colour)
+    axis.plot(found.mean, row, marker, ms=5, mec=colour, mfc=fill, mew=1.4, zorder=3, gid=f"{gid}-difference")
 
 
-def _fill(model: ModelResult) -> str:
+def _fill(model: ModelResult, colour: str) -> str:
     """Hollow for the preset "paper", the dashes of this plot."""
-    return "none" if model.preset == "paper" else family_of(model).colour
+    return "none" if model.preset == "paper" else colour
 
 
 def _colour_names(axis: "Axes", results: Results, models: list[ModelResult]) -> None:
     for label, model in zip(axis.get_yticklabels(), models, strict=True):
-        label.set(color=family_of(model).colour, weight="bold" if model.name == results.baseline else "normal")
+        label.set(color=look_of(results, model)[1], weight="bold" if model.name == results.baseline else "normal")
 
 
 def _ranking_caption(results: Results) -> str:
@@ -196,7 +200,7 @@ def layers(results: Results) -> "Figure":
             depths = [k for k, row in enumerate(model.layers, start=1) if name in row]
             values = [model.layers[k - 1][name] for k in depths]
             if depths:
-                style = line_style(results, model) | {"marker": marker_of(model), "ms": 3.6, "lw": 1.1}
+                style = line_style(results, model) | {"marker": marker_of(results, model), "ms": 3.6, "lw": 1.1}
                 style["mfc"] = "none" if model.preset == "paper" else style["color"]
                 gid = f"{gid_of(results, model)}-{name}"
                 handles[label_of(results, model)] = axis.plot(depths, values, gid=gid, **style)[0]

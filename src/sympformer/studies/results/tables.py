@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sympformer import tables
 from sympformer.studies.results import ModelResult, Results, Spread
+from sympformer.studies.results.plot_style import scored_split
 from sympformer.tables import Head
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def columns(results: Results) -> list[Column]:
     chosen = [
         Column("#", lambda r, m: str(m.rank or NONE), short=True),
         Column("model", lambda r, m: m.name, left=True, short=True),
-        Column("test loss", lambda r, m: with_spread(m.last), short=True),
+        Column(f"{scored_split(results)} loss", lambda r, m: with_spread(m.last), short=True),
         Column("best", lambda r, m: with_spread(m.best)),
         Column("bits/byte", lambda r, m: with_spread(m.bits_per_byte)),
     ]
