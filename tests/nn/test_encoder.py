@@ -141,7 +141,9 @@ STEP = 0.2
 
 def flow(attention: str, integrator: str, norm: str) -> tuple[Encoder, flows.System]:
     """Four equal layers with nothing but the flow in them, and the system it is the flow of."""
-    options = {"h_x": STEP, "h_y": STEP, "norm": norm, "integrator": integrator} | BARE | SYSTEMS[attention]
+    options: dict[str, Any] = (
+        {"h_x": STEP, "h_y": STEP, "norm": norm, "integrator": integrator} | BARE | SYSTEMS[attention]
+    )
     torch.manual_seed(1)
     made = Encoder(16, 2, 4, attention=attention, preset="paper", share_layers=True, **options)
     module: Any = perturb_(made, 0.3).double()
@@ -184,7 +186,13 @@ def test_a_layer_moves_by_the_derivatives_of_the_energy(attention: str, no_norm:
     """x+ - x = h dH/dy and y+ - a y = -h dH/dx, of the Hamiltonian of all tokens."""
     module, system = flow(attention, "plain_euler", no_norm)
     x, y = points(2, 6).requires_grad_(), points(2, 6, seed=5).requires_grad_()
-    options = {"norm": no_norm, "integrator": "plain_euler", "preset": "paper", "h_x": STEP, "h_y": STEP} | BARE
+    options: dict[str, Any] = {
+        "norm": no_norm,
+        "integrator": "plain_euler",
+        "preset": "paper",
+        "h_x": STEP,
+        "h_y": STEP,
+    } | BARE
     layer: Any = EncoderLayer(16, 2, attention=attention, **(options | SYSTEMS[attention])).double()
     layer.blocks[0].load_state_dict(module.blocks[0].state_dict())
     s: Any = layer.blocks[0].scalars()

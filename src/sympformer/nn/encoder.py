@@ -45,6 +45,8 @@ class EncoderLayer(Stack):
     state = another(state, key_padding_mask)        # state.x, state.y: positions and momenta
     """
 
+    cfg: EncoderConfig
+
     def __init__(self, d_model: int, n_head: int, dynamics: str = "sympformer", **options: Any) -> None:
         super().__init__(layer_config(d_model=d_model, n_head=n_head, n_layer=1, dynamics=dynamics, **options))
         self.blocks = self.new_blocks()

@@ -9,7 +9,7 @@ from sympformer.models import build_model, variant
 from sympformer.nn import Encoder
 from sympformer.studies.bench.timing import Row, Work, interleaved, ratio
 
-ENCODER = {"d_model": 128, "n_head": 8, "n_layer": 4}
+ENCODER: dict[str, Any] = {"d_model": 128, "n_head": 8, "n_layer": 4}
 TOKENS, TEXTS = 256, 8
 TORCH = "torch.nn.TransformerEncoder"
 # what -> (options, bound)
@@ -18,7 +18,7 @@ ENCODERS: dict[str, tuple[dict[str, Any], float | None]] = {
     "YuriiFormer": ({"dynamics": "yuriiformer"}, None),
     "GPT": ({"dynamics": "gpt"}, None),
 }
-PROMPTS = {"block_size": 512, "vocab_size": 2048, "n_layer": 8, "n_head": 8, "d_model": 64}
+PROMPTS: dict[str, Any] = {"block_size": 512, "vocab_size": 2048, "n_layer": 8, "n_head": 8, "d_model": 64}
 NEW = 64
 
 
