@@ -4,11 +4,17 @@ cores, and no deadlines on shared ones.
 
 import inspect
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from sympformer import machine
+from tests.browser import Visitor, started, visits
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 machine.use_bfloat16(needed=False)  # before torch computes; workers and the processes that tests start inherit it
 BFLOAT16 = machine.bfloat16()
@@ -33,3 +39,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         text = f"{inspect.getsource(item.function)} {parameters}".lower()
         if "bfloat16" in text or "muon" in text:
             pytest.skip(f"bfloat16 is {BFLOAT16.sentence}")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["Browser"]:
+    """One start for all pages that a worker looks at."""
+    with started() as running:
+        yield running
+
+
+@pytest.fixture
+def visit(browser: "Browser") -> Iterator[Visitor]:
+    """Open pages as a reader would; see `tests.browser.Visit`."""
+    with visits(browser) as visitor:
+        yield visitor

@@ -35,6 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "safe_files": {"errors"},
     "atomic": {"errors", "locks"},
     "machine": {"atomic", "errors"},
+    "pages": {"atomic", "errors"},
     "flows": LEAVES,
     "ops": LEAVES,
     "nn": LEAVES | {"flows", "ops"},
@@ -44,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     "training": LEAVES | {"flows", "ops", "nn", "models", "data", "hf"},  # a run may begin with an exported model
     "loading": LEAVES | {"nn", "models", "training", "hf", "inertia"},
     "audit": LEAVES | {"models", "loading"},
-    "studies": LEAVES | {"flows", "ops", "nn", "models", "data", "training", "loading", "audit"},
+    "studies": LEAVES | {"pages", "flows", "ops", "nn", "models", "data", "training", "loading", "audit"},
     "testing": {"audit"},
     "hf": LEAVES | {"flows", "ops", "nn", "models"},
     "exchange": LEAVES | {"flows", "ops", "nn", "models", "data", "training", "audit", "hf"},

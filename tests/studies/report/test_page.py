@@ -232,7 +232,7 @@ def test_nothing_in_the_results_becomes_markup() -> None:
         config={},
     )
     tree = read(page(results))
-    assert len(tree.all("script")) == 1
+    assert len(tree.all("script")) == 2  # the theme button and the tables
     assert len(tree.all("style")) == 1
     assert not tree.all("img")
     assert not [key for node in tree.walk() for key in node.attributes if key.startswith("on")]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from sympformer.pages.markup import Html, tag
 from sympformer.studies.report.figures import MINUS, NONE, interval, listed, number, scientific, signed, spread
-from sympformer.studies.report.markup import Html, tag
 from sympformer.studies.report.sentences import compared, verdict
 from sympformer.studies.results import Difference
 from tests.studies.results import made_up

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
+from sympformer.pages.markup import Html, joined, tag
 from sympformer.studies.report.figures import NONE, interval, number, percent, plain, signed, spread
-from sympformer.studies.report.markup import Html, joined, tag
 from sympformer.studies.results import ModelResult, Results, Spread
 from sympformer.studies.results.plot_style import family_of, scored_split, state_of
 

@@ -26,10 +26,3 @@ for (const plot of document.querySelectorAll(".plot")) {
   });
   plot.addEventListener("pointerleave", () => plot.classList.remove("picking"));
 }
-
-// Light or dark: as the system has it, until the button says otherwise.
-document.getElementById("theme").addEventListener("click", () => {
-  const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
-});

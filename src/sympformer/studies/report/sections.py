@@ -7,9 +7,10 @@ from typing import Any
 
 import yaml
 
+from sympformer.pages.markup import Html, joined, tag
 from sympformer.progress import steps_with_progress
 from sympformer.studies.report.figures import NONE, counted, number, scientific
-from sympformer.studies.report.markup import Html, inline_svg, joined, tag
+from sympformer.studies.report.plot_markup import inline_svg
 from sympformer.studies.report.ranking_table import name_of
 from sympformer.studies.results import ModelResult, Results
 from sympformer.studies.results.plot_style import state_of

@@ -1,7 +1,7 @@
 """What was compared and what came out, in sentences made from the results."""
 
+from sympformer.pages.markup import Html, joined, tag
 from sympformer.studies.report.figures import counted, interval, listed, number
-from sympformer.studies.report.markup import Html, joined, tag
 from sympformer.studies.results import ModelResult, Results
 from sympformer.studies.results.plot_style import UNITS, scored_split, state_of
 

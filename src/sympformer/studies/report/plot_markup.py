@@ -1,47 +1,12 @@
-"""HTML that cannot be broken by what stands in it (whatever is not `Html` is escaped), and plots as a part of it."""
+"""Plots as a part of the page."""
 
-import html
 import re
-from collections.abc import Iterable
-from typing import Any
 from xml.etree import ElementTree
 
+from sympformer.pages.markup import Html
 from sympformer.studies.results.plot_style import FAINT, FAMILIES, INK, TYPEFACES, UNRANKED
 
-VOID = {"meta", "br", "hr"}
-
-
-class Html(str):
-    """Text that is markup already."""
-
-    __slots__ = ()
-
-
-def escaped(child: object) -> Html:
-    """As markup: itself if it is, otherwise its text, escaped."""
-    return child if isinstance(child, Html) else Html(html.escape(str(child)))
-
-
-def joined(children: Iterable[object], between: str = "") -> Html:
-    """One after the other."""
-    return Html(between.join(escaped(child) for child in children))
-
-
-def tag(name: str, /, *children: object, **attributes: Any) -> Html:
-    """An element. None and False leave an attribute out, True gives it no value; class_ is class, data_x is data-x."""
-    parts = [name]
-    for key, value in attributes.items():
-        if value is None or value is False:
-            continue
-        key = key.rstrip("_").replace("_", "-")
-        parts.append(key if value is True else f'{key}="{html.escape(str(value))}"')
-    opening = f"<{' '.join(parts)}>"
-    return Html(opening if name in VOID else f"{opening}{joined(children)}</{name}>")
-
-
-# --- plots
-
-# colours of the plots -> names in style.css, where they are lighter on dark
+# colours of the plots -> names in the pages' base.css, where they are lighter on dark
 COLOURS = {INK: "--ink-2", FAINT: "--faint", UNRANKED: "--ink-3"} | {
     family.colour: f"--{family.key}" for family in FAMILIES.values()
 }

@@ -1,0 +1,80 @@
+"""One real browser for all tests of pages, and visits in it that keep a list of everything that goes wrong.
+
+The fixtures `browser` and `visit` (tests/conftest.py) come from here. Without Chromium or playwright they skip.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+QUIET = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]
+PATIENCE = 10_000  # milliseconds
+
+
+@dataclass
+class Visit:
+    """A page that was opened, and what happened to it since."""
+
+    page: "Page"
+    troubles: list[str] = field(default_factory=list)  # errors and warnings on the console, exceptions, refused loads
+    requests: list[str] = field(default_factory=list)  # whatever was asked for, but for the page itself
+
+    def fits(self) -> bool:
+        """Whether nothing makes the page scroll sideways."""
+        return bool(self.page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
+Visitor = Callable[..., Visit]
+
+
+@contextmanager
+def started() -> Iterator["Browser"]:
+    """The browser; a test that needs it is skipped where it is not there."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (the dev extra has it)")
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
+        pytest.skip(f"none of {', '.join(NAMES)} is on the PATH (Debian: apt-get install chromium)")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=QUIET, chromium_sandbox=False)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def visits(browser: "Browser") -> Iterator[Visitor]:
+    """A function that opens pages; all of them are closed in the end.
+
+    visit(file, width=1400, height=900, dark=False, touch=False, fragment="#..."): a file as a reader would open it.
+    """
+    contexts: list[Any] = []
+
+    def visit(
+        file: Path, width: int = 1400, height: int = 900, dark: bool = False, touch: bool = False, fragment: str = ""
+    ) -> Visit:
+        scheme: Any = "dark" if dark else "light"
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=touch, reduced_motion="reduce"
+        )
+        contexts.append(context)
+        context.set_default_timeout(PATIENCE)
+        address, page = file.absolute().as_uri(), context.new_page()
+        seen = Visit(page)
+        page.on("console", lambda said: seen.troubles.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: seen.troubles.append(str(error)))
+        page.on("dialog", lambda dialog: (seen.troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda asked: None if asked.url.startswith(address) else seen.requests.append(asked.url))
+        page.goto(address + fragment)
+        return seen
+
+    yield visit
+    for context in contexts:
+        context.close()
