@@ -51,16 +51,18 @@ const Pictures = (() => {
     pen.strokeStyle = pen.fillStyle = colour(which);
     pen.globalAlpha = 0.3;
     pen.beginPath();
+    const left = pen.w / 2, top = pen.h / 2, unit = left / reach; // `placed`, written out: thousands of points a frame
     for (let k = 0; k < now.length; k += 2) {
-      trail.forEach(([x], age) => pen[age ? "lineTo" : "moveTo"](...placed(pen, reach, x[k], x[k + 1])));
+      pen.moveTo(left + unit * trail[0][0][k], top - unit * trail[0][0][k + 1]);
+      for (const [x] of trail) pen.lineTo(left + unit * x[k], top - unit * x[k + 1]);
     }
     pen.stroke();
     pen.globalAlpha = 1;
     pen.beginPath();
     for (let k = 0; k < now.length; k += 2) {
-      const [left, top] = placed(pen, reach, now[k], now[k + 1]);
-      pen.moveTo(left + 3.5, top);
-      pen.arc(left, top, 3.5, 0, 2 * Math.PI);
+      const u = left + unit * now[k], v = top - unit * now[k + 1];
+      pen.moveTo(u + 3.5, v);
+      pen.arc(u, v, 3.5, 0, 2 * Math.PI);
     }
     pen.fill();
     pen.strokeStyle = ink["ink-2"];
