@@ -5,6 +5,7 @@ the paper's text read with care (section 3 of theory.md as a page), the playgrou
 A page asks nobody: KaTeX is fetched here, by npm. Without npm formulas stay as they are typed, and that is said.
 """
 
+import inspect
 import json
 import re
 import shutil
@@ -17,6 +18,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, SITE = ROOT / "docs", ROOT / "site"
@@ -104,10 +106,22 @@ def paper_text(theory: str) -> str:
 
 
 def reference(name: str) -> str:
-    """A page for mkdocstrings to fill: the public names of a module."""
-    members = getattr(import_module(name), "__all__", None) if name != "sympformer" else None
-    options = f"\n    options:\n      members: {json.dumps(sorted(members))}\n" if members else "\n"
-    return f"# {name}\n\n{REFERENCE[name]}\n\n::: {name}{options}"
+    """A page for mkdocstrings to fill: what a module says of itself, then its public names, each from where it is."""
+    module = import_module(name)
+    names = [each for each in getattr(module, "__all__", []) if not each.startswith("_")]
+    parts = [f"::: {place}" for each in names if (place := defined(module, each))]
+    said = (inspect.getdoc(module) or "").partition("\n")[0]
+    return "\n\n".join([f"# {name}", REFERENCE[name], *([said, *parts] if parts else [f"::: {name}"])]) + "\n"
+
+
+def defined(module: ModuleType, name: str) -> str | None:
+    """Where a class or function of a module is written; None for modules inside it. Values are where they are used."""
+    value = getattr(module, name)
+    if inspect.ismodule(value):
+        return None
+    if inspect.isclass(value) or inspect.isfunction(value):
+        return f"{value.__module__}.{value.__qualname__}"
+    return f"{module.__name__}.{name}"
 
 
 def live_pages(docs: Path) -> None:
