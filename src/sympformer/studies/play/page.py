@@ -71,8 +71,8 @@ START: dict[str, Range] = {
 }
 
 LEAD = (
-    "Tokens are particles, attention is the force between them, momentum carries them. The blue ones move with momentum,"
-    " the others by the first-order flow that a classical attention layer follows, from the same start."
+    "Tokens are particles, attention is the force between them, momentum carries them. The blue ones move with"
+    " momentum, the others by the first-order flow that a classical attention layer follows, from the same start."
 )
 HELP = (
     "Drag a particle, or choose it and use the arrow keys: it goes where you put it, at rest, in both pictures. Space"
