@@ -129,19 +129,19 @@ def live_pages(docs: Path) -> None:
     from sympformer.cli import COMMANDS
     from sympformer.cli import main as sympformer
 
-    assert sympformer(["play", "--out", str(docs / "play.html")]) == 0
-    (docs / "playground.md").write_text(framed("Play with a flow", "play.html", "sympformer play --out play.html"))
+    assert sympformer(["play", "--out", str(docs / "live" / "play.html")]) == 0
+    (docs / "playground.md").write_text(framed("Play with a flow", "play", "sympformer play --out play.html"))
     if "watch" in COMMANDS:
-        command = ["watch", "softmax-baseline", "softmax-yuriiformer", "softmax-exp-euler", "--text", TEXT]
-        assert sympformer([*command, "--out", str(docs / "watch.html")]) == 0
-        shown = 'sympformer watch runs/mine --text "Once upon a time" --out watch.html'
-        (docs / "watching.md").write_text(framed("Watch a model", "watch.html", shown))
+        models = ["softmax-baseline", "softmax-yuriiformer", "softmax-exp-euler"]
+        assert sympformer(["watch", *models, "--text", TEXT, "--out", str(docs / "live" / "watch.html")]) == 0
+        shown = f'sympformer watch {" ".join(models)} --text "{TEXT}"'
+        (docs / "watching.md").write_text(framed("Watch a model", "watch", shown))
 
 
-def framed(title: str, page: str, command: str) -> str:
+def framed(title: str, name: str, command: str) -> str:
     """A page with another inside it."""
-    frame = f'<iframe class="live" src="{page}" title="{title}" loading="lazy"></iframe>'
-    return f"# {title}\n\n[Open it alone]({page}). Made by\n\n    {command}\n\n{frame}\n"
+    frame = f'<iframe class="live" src="live/{name}.html" title="{title}" loading="lazy"></iframe>'
+    return f"# {title}\n\n[Open it alone](live/{name}.html). Made by\n\n    {command}\n\n{frame}\n"
 
 
 def copy_katex(cache: Path, out: Path) -> None:
@@ -162,13 +162,14 @@ def copy_katex(cache: Path, out: Path) -> None:
 
 
 def configuration(modules: list[str], docs: Path) -> str:
-    """zensical.toml with the reference in its place, and without pages and files that are not there."""
+    """zensical.toml: the reference in its place, pages that it does not name at its end, none that is not there."""
     text = (SITE / "zensical.toml").read_text(encoding="utf-8")
     rows = ",\n".join(f'        {{ "{name}" = "reference/{name}.md" }}' for name in modules)
     text = text.replace("[] },    # filled by site/build.py", f"[\n{rows},\n    ] }},")
     text = text.replace('paths = ["src"]', f"paths = [{json.dumps(str(ROOT / 'src'))}]")
-    if not (docs / "watching.md").exists():
-        text = text.replace('        { "Watch a model" = "watching.md" },\n', "")
+    text = re.sub(r' *\{ "[^"]*" = "([^"]*)" \},\n', lambda row: row[0] if (docs / row[1]).exists() else "", text)
+    if more := [json.dumps(page.name) for page in sorted(docs.glob("*.md")) if f'"{page.name}"' not in text]:
+        text = text.replace("\n]\n", f'\n    {{ "More" = [{", ".join(more)}] }},\n]\n', 1)
     if not (docs / "assets" / "katex").exists():
         text = re.sub(r'"assets/katex/[^"]*", ', "", text)
     tomllib.loads(text)

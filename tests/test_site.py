@@ -67,10 +67,19 @@ def pages(site: Path) -> dict[Path, Page]:
 
 def test_what_the_site_has(site: Path, pages: dict[Path, Page]) -> None:
     names = {file.relative_to(site).as_posix() for file in pages}
-    assert {"index.html", "choosing.html", "extending.html", "paper_text.html", "playground.html", "play.html"} <= names
+    assert {
+        "index.html",
+        "choosing.html",
+        "extending.html",
+        "paper_text.html",
+        "playground.html",
+        "live/play.html",
+    } <= names
     assert {"theory.html", "results/index.html", "reference/sympformer.flows.html"} <= names
     for script in (ROOT / "docs" / "tutorials").glob("*.py"):
         assert f"tutorials/{script.stem}.html" in names
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f"{page.stem}.html" in names
     assert ("watching.html" in names) == ("watch" in COMMANDS)
     reference = (site / "reference" / "sympformer.flows.html").read_text(encoding="utf-8")
     assert "Follow x" in reference  # from the docstring of simulate

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,9 +108,10 @@ def test_the_page_offers_what_the_package_has(page: "Page") -> None:
     assert set(page.evaluate("Object.keys(Flows.systems)")) == set(CASES) == set(SYSTEMS)
     evaluations = page.evaluate("Object.entries(Flows.integrators).map(([name, {evaluations}]) => [name, evaluations])")
     assert dict(evaluations) == {name: scheme.evaluations for name, scheme in INTEGRATORS.items()}
-    for name in ("system", "integrator"):
+    tables: list[tuple[str, Iterable[str]]] = [("system", SYSTEMS), ("integrator", TITLES)]
+    for name, titles in tables:
         offered = page.locator(f"#{name} option").evaluate_all("all => all.map(option => option.value)")
-        assert offered == list({"system": SYSTEMS, "integrator": TITLES}[name])
+        assert offered == list(titles)
 
 
 @pytest.mark.parametrize(("r", "m"), [(3, 0), (0, 0.3), (0, 0), (10, 3), (0.1, 3), (10, 0.01)])
