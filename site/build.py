@@ -7,6 +7,7 @@ A page asks nobody: KaTeX is fetched here, by npm. Without npm formulas stay as 
 
 import inspect
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -54,6 +55,8 @@ def main(folder: Path) -> None:
     for file, text in written(modules).items():
         (docs / file).parent.mkdir(exist_ok=True)
         (docs / file).write_text(text, encoding="utf-8")
+    for page in docs.rglob("*.md"):
+        bring_along(page, docs)
     live_pages(docs)
     (docs / "assets").mkdir(exist_ok=True)
     for name in ("site.css", "formulas.js"):
@@ -63,6 +66,22 @@ def main(folder: Path) -> None:
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "--config-file", "zensical.toml"]
     subprocess.run(command, cwd=folder, check=True)
     print(f"Built: {folder / 'site' / 'index.html'}")
+
+
+def bring_along(page: Path, docs: Path) -> None:
+    """Files of the project outside docs/ that a page links to come into files/, and the links lead there."""
+
+    def moved(link: "re.Match[str]") -> str:
+        source = (DOCS / page.relative_to(docs)).parent.joinpath(link[1]).resolve()
+        if source.is_relative_to(DOCS) or not source.is_file():
+            return link[0]
+        target = docs / "files" / source.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
+        return f"]({os.path.relpath(target, page.parent)})"
+
+    text = page.read_text(encoding="utf-8")
+    page.write_text(re.sub(r"\]\((\.\./[^)#]+)\)", moved, text), encoding="utf-8")
 
 
 def written(modules: list[str]) -> dict[str, str]:
