@@ -7,7 +7,7 @@ TORCH  := torch==2.13.0
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format clean
+.PHONY: help setup demo test test-fast lint format docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml Makefile
 	  || { echo "sympformer needs Python 3.11 or newer; say which with: make PYTHON=python3.11 ..."; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check $(TORCH)
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev,data,hf,tensorboard]'
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev,docs,data,hf,tensorboard]'
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## set up, then run the main job
@@ -40,5 +40,8 @@ format: $(STAMP)  ## put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean:  ## remove .venv, caches and runs
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
+docs: $(STAMP)  ## build the site in build/site
+	$(BIN)/python site/build.py
+
+clean:  ## remove .venv, caches, runs and the site
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis runs build

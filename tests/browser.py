@@ -7,13 +7,14 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Dialog, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 QUIET = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]
@@ -49,6 +50,11 @@ def started() -> Iterator["Browser"]:
         browser.close()
 
 
+def _dismiss(troubles: list[str], dialog: "Dialog") -> None:
+    troubles.append(f"dialog: {dialog.message}")
+    dialog.dismiss()
+
+
 @contextmanager
 def visits(browser: "Browser") -> Iterator[Visitor]:
     """A function that opens pages; all of them are closed in the end.
@@ -70,7 +76,7 @@ def visits(browser: "Browser") -> Iterator[Visitor]:
         seen = Visit(page)
         page.on("console", lambda said: seen.troubles.append(said.text) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: seen.troubles.append(str(error)))
-        page.on("dialog", lambda dialog: (seen.troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("dialog", partial(_dismiss, seen.troubles))
         page.on("request", lambda asked: None if asked.url.startswith(address) else seen.requests.append(asked.url))
         page.goto(address + fragment)
         return seen

@@ -1,0 +1,1 @@
+"""`sympformer play`: a flow that runs live in the browser."""

@@ -1,0 +1,367 @@
+"use strict";
+// The mathematics of the playground: `sympformer.flows` for particles in the plane, in plain JavaScript.
+//
+//     x' = velocity(x, y)        y' = force(x, y) - alpha(t) y
+//
+// Positions x and momenta y are Float64Arrays of length 2 N: x_i = (x[2i], x[2i+1]). Symmetric matrices are [m11, m12,
+// m22]. Names and formulas are those of the Python package, and a test holds every system with every integrator equal
+// to it. Everybody sees everybody (n_i = N); there is no causal mask here.
+const Flows = (() => {
+  // --- vectors: new arrays, so that a state can be kept
+
+  /** u + a v. */
+  const plus = (u, a, v) => u.map((value, k) => value + a * v[k]);
+  /** a u. */
+  const scaled = (a, u) => u.map((value) => a * value);
+  /** M x_i, row by row. */
+  const apply = ([m11, m12, m22], x) => {
+    const out = new Float64Array(x.length);
+    for (let k = 0; k < x.length; k += 2) {
+      out[k] = m11 * x[k] + m12 * x[k + 1];
+      out[k + 1] = m12 * x[k] + m22 * x[k + 1];
+    }
+    return out;
+  };
+  /** sum_i <u_i, v_i>. */
+  const inner = (u, v) => u.reduce((sum, value, k) => sum + value * v[k], 0);
+  /** w_i u_i, one weight a particle. */
+  const weighted = (w, u) => u.map((value, k) => value * w[k >> 1]);
+  /** <u_i, v_i>, one number a particle. */
+  const rowInner = (u, v) => {
+    const out = new Float64Array(u.length / 2);
+    for (let i = 0; i < out.length; i++) out[i] = u[2 * i] * v[2 * i] + u[2 * i + 1] * v[2 * i + 1];
+    return out;
+  };
+  /** Q diag(first, second) Q' with the first eigenvector at an angle to the first axis. */
+  const symmetric = (first, second, angle) => {
+    const c = Math.cos(angle), s = Math.sin(angle);
+    return [first * c * c + second * s * s, (first - second) * c * s, first * s * s + second * c * c];
+  };
+
+  // --- systems: at(x) evaluates the kernel once and gives the field there, which may be asked at any momenta
+
+  /**
+   * Softmax attention, A symmetric, B symmetric positive definite.
+   *
+   *     s_ij = x_i' A x_j      z_i = 1/N sum_j exp(s_ij)      rho_i = <y_i, B y_i> / z_i^2
+   *     velocity_i = B y_i / z_i
+   *     force_i = 1/N sum_j exp(s_ij) (rho_i/2 + 1) A x_j                  form "own"
+   *     force_i = 1/N sum_j exp(s_ij) (rho_i/2 + rho_j/2 + 1) A x_j        form "paper"
+   *     H = 1/2 sum_i <y_i, B y_i>/z_i - 1/2 sum_i z_i
+   */
+  const softmax = (form) => ({ A, B }) => {
+    /** P_ij = softmax_j(s_ij) as one array of N rows, and log z_i. */
+    const kernel = (x, Ax) => {
+      const N = x.length / 2, P = new Float64Array(N * N), logZ = new Float64Array(N);
+      for (let i = 0; i < N; i++) {
+        let largest = -Infinity, sum = 0;
+        for (let j = 0; j < N; j++) {
+          const score = x[2 * i] * Ax[2 * j] + x[2 * i + 1] * Ax[2 * j + 1];
+          P[i * N + j] = score;
+          if (score > largest) largest = score;
+        }
+        for (let j = 0; j < N; j++) sum += P[i * N + j] = Math.exp(P[i * N + j] - largest);
+        for (let j = 0; j < N; j++) P[i * N + j] /= sum;
+        logZ[i] = largest + Math.log(sum / N);
+      }
+      return { P, logZ };
+    };
+    /** sum_j P_ij v_j. */
+    const average = (P, v) => {
+      const N = v.length / 2, out = new Float64Array(2 * N);
+      for (let i = 0; i < N; i++) {
+        for (let j = 0; j < N; j++) {
+          out[2 * i] += P[i * N + j] * v[2 * j];
+          out[2 * i + 1] += P[i * N + j] * v[2 * j + 1];
+        }
+      }
+      return out;
+    };
+    return {
+      at(x) {
+        const Ax = apply(A, x), { P, logZ } = kernel(x, Ax), PAx = average(P, Ax);
+        const inverse = logZ.map((value) => Math.exp(-value)), z = logZ.map(Math.exp);
+        return {
+          velocity: (y) => weighted(inverse, apply(B, y)),
+          force(y) {
+            const rho = rowInner(y, apply(B, y)).map((value, i) => value * inverse[i] * inverse[i]);
+            const own = weighted(rho.map((value) => value / 2 + 1), PAx);
+            const others = form === "paper" ? average(P, weighted(rho.map((value) => value / 2), Ax)) : null;
+            return weighted(z, others ? plus(own, 1, others) : own);
+          },
+          firstOrder: () => apply(B, PAx),
+        };
+      },
+      kinetic(x, y) {
+        const { logZ } = kernel(x, apply(A, x));
+        return rowInner(y, apply(B, y)).reduce((sum, value, i) => sum + value * Math.exp(-logZ[i]), 0) / 2;
+      },
+      potential: (x) => -kernel(x, apply(A, x)).logZ.reduce((sum, value) => sum + Math.exp(value), 0) / 2,
+      bound: null,
+    };
+  };
+
+  /**
+   * Linear attention, A symmetric positive definite, V = -B. One state S = sum_j x_j y_j' serves both:
+   *
+   *     velocity_i = S' A x_i / N        force_i = V x_i - A S y_i / N        first order: y_j = V x_j in the velocity
+   *     H = 1/2 sum_i <y_i, velocity_i> - 1/2 sum_i x_i' V x_i
+   */
+  const linear = ({ A, B }) => {
+    const V = scaled(-1, B);
+    const outer = (u, v) => { // sum_j u_j v_j' / N as [s11, s12, s21, s22]
+      const S = [0, 0, 0, 0], N = u.length / 2;
+      for (let k = 0; k < u.length; k += 2) {
+        S[0] += u[k] * v[k];
+        S[1] += u[k] * v[k + 1];
+        S[2] += u[k + 1] * v[k];
+        S[3] += u[k + 1] * v[k + 1];
+      }
+      return S.map((value) => value / N);
+    };
+    const times = ([s11, s12, s21, s22], x) => {
+      const out = new Float64Array(x.length);
+      for (let k = 0; k < x.length; k += 2) {
+        out[k] = s11 * x[k] + s12 * x[k + 1];
+        out[k + 1] = s21 * x[k] + s22 * x[k + 1];
+      }
+      return out;
+    };
+    const field = (x) => {
+      const Ax = apply(A, x), Vx = apply(V, x);
+      const velocity = (y) => {
+        const [s11, s12, s21, s22] = outer(x, y);
+        return times([s11, s21, s12, s22], Ax);
+      };
+      const force = (y) => plus(Vx, -1, apply(A, times(outer(x, y), y)));
+      return { velocity, force, firstOrder: () => velocity(Vx) };
+    };
+    return {
+      at: field,
+      kinetic: (x, y) => inner(y, field(x).velocity(y)) / 2,
+      potential: (x) => -inner(x, apply(V, x)) / 2,
+      bound: 0,
+    };
+  };
+
+  /** Independent oscillators: H = 1/2 |y|^2 + 1/2 sum_i x_i' A x_i, A symmetric positive definite. */
+  const quadratic = ({ A }) => ({
+    at(x) {
+      const pull = scaled(-1, apply(A, x));
+      return { velocity: (y) => y, force: () => pull, firstOrder: () => pull };
+    },
+    kinetic: (x, y) => inner(y, y) / 2,
+    potential: (x) => inner(x, apply(A, x)) / 2,
+    bound: 0,
+  });
+
+  /**
+   * The Stein flow of a curved valley with the Gaussian kernel k(x, y) = exp(-|x - y|^2 / (2 length^2)).
+   *
+   *     U(x) = l_1/2 u_1^2 + l_2/2 (u_2 - (u_1^2 - 1)/2)^2,  u = Q'x,  valley = [l_1, l_2, angle of Q]
+   *     velocity_i = 1/N sum_j k_ij y_j        force_i = 1/N sum_j <y_i, y_j> k_ij (x_i - x_j)/length^2 - grad U(x_i)
+   *     H = 1/2 sum_i <y_i, velocity_i> + sum_i U(x_i)
+   */
+  const stein = ({ valley: [soft, stiff, angle], length }) => {
+    const c = Math.cos(angle), s = Math.sin(angle);
+    const turned = (x, k) => [c * x[k] + s * x[k + 1], c * x[k + 1] - s * x[k]];
+    const kernel = (x) => {
+      const N = x.length / 2, K = new Float64Array(N * N);
+      for (let i = 0; i < N; i++) {
+        for (let j = 0; j < N; j++) {
+          const dx = x[2 * i] - x[2 * j], dy = x[2 * i + 1] - x[2 * j + 1];
+          K[i * N + j] = Math.exp(-(dx * dx + dy * dy) / (2 * length * length));
+        }
+      }
+      return K;
+    };
+    const slope = (x) => {
+      const out = new Float64Array(x.length);
+      for (let k = 0; k < x.length; k += 2) {
+        const [u1, u2] = turned(x, k), v = stiff * (u2 - (u1 * u1 - 1) / 2), g1 = soft * u1 - u1 * v;
+        out[k] = c * g1 - s * v;
+        out[k + 1] = s * g1 + c * v;
+      }
+      return out;
+    };
+    const mean = (K, y) => { // 1/N sum_j k_ij y_j
+      const N = y.length / 2, out = new Float64Array(2 * N);
+      for (let i = 0; i < N; i++) {
+        for (let j = 0; j < N; j++) {
+          out[2 * i] += K[i * N + j] * y[2 * j] / N;
+          out[2 * i + 1] += K[i * N + j] * y[2 * j + 1] / N;
+        }
+      }
+      return out;
+    };
+    return {
+      at(x) {
+        const K = kernel(x), N = x.length / 2, gradient = slope(x);
+        return {
+          velocity: (y) => mean(K, y),
+          force(y) {
+            const out = scaled(-1, gradient);
+            for (let i = 0; i < N; i++) {
+              for (let j = 0; j < N; j++) {
+                const pair = (y[2 * i] * y[2 * j] + y[2 * i + 1] * y[2 * j + 1]) * K[i * N + j] / (length * length * N);
+                out[2 * i] += pair * (x[2 * i] - x[2 * j]);
+                out[2 * i + 1] += pair * (x[2 * i + 1] - x[2 * j + 1]);
+              }
+            }
+            return out;
+          },
+          firstOrder: () => scaled(-1, mean(K, gradient)),
+        };
+      },
+      kinetic: (x, y) => inner(y, mean(kernel(x), y)) / 2,
+      potential(x) {
+        let sum = 0;
+        for (let k = 0; k < x.length; k += 2) {
+          const [u1, u2] = turned(x, k), v = u2 - (u1 * u1 - 1) / 2;
+          sum += (soft * u1 * u1 + stiff * v * v) / 2;
+        }
+        return sum;
+      },
+      bound: 0,
+    };
+  };
+
+  // --- damping
+
+  /** Nodes and weights of Gauss and Legendre on [0, 1]: Newton's method on the Legendre polynomial P_n. */
+  const gaussLegendre = (n) => Array.from({ length: n }, (_, i) => {
+    let x = Math.cos(Math.PI * (i + 0.75) / (n + 0.5)), slope = 0;
+    for (let round = 0; round < 100; round++) {
+      let p = 1, before = 0;
+      for (let k = 1; k <= n; k++) [p, before] = [((2 * k - 1) * x * p - (k - 1) * before) / k, p];
+      slope = n * (x * p - before) / (x * x - 1);
+      const move = p / slope;
+      x -= move;
+      if (Math.abs(move) < 1e-15) break;
+    }
+    return [(x + 1) / 2, 1 / ((1 - x * x) * slope * slope)];
+  });
+  const NODES = gaussLegendre(40);
+
+  /**
+   * alpha(t) = r/t + m from t0. sigma(t, h) is what a free momentum keeps over a step, weight(t, h) what a constant
+   * force adds: integral_0^h (1 - u/T)^r exp(-m u) du with T = t + h, taken in q = -log(1 - u/T).
+   */
+  const logLinear = ({ r, m, t0 }) => ({
+    t0,
+    alpha: (t) => (r > 0 ? r / t : 0) + m,
+    sigma: (t, h) => Math.exp(-((r > 0 ? r * Math.log1p(h / t) : 0) + m * h)),
+    weight(t, h) {
+      if (r === 0) return m * h < 1e-12 ? h : -Math.expm1(-m * h) / m;
+      const T = t + h, end = Math.log1p(h / t);
+      return NODES.reduce((sum, [node, share]) => {
+        const q = end * node;
+        return sum + share * end * T * Math.exp(-(r + 1) * q + m * T * Math.expm1(-q));
+      }, 0);
+    },
+  });
+
+  // --- integrators: step(oracle, x, y, {k, t, h, damping}, history) -> [x+, y+, history+]
+
+  /** Nesterov's (k-1)/(k+2), and 0 for the first step. */
+  const nesterovFactor = (k) => Math.max(k - 1, 0) / (k + 2);
+  /** x+ = x + h F(x, y)        y+ = zeta_1 y + zeta_2 G(x, y) */
+  const euler = (prefactors) => ({
+    evaluations: 1,
+    step(oracle, x, y, now) {
+      const field = oracle(x), [zeta1, zeta2] = prefactors(now);
+      return [plus(x, now.h, field.velocity(y)), plus(scaled(zeta1, y), zeta2, field.force(y)), null];
+    },
+  });
+  /** h (3/2 now - 1/2 before): steps are equal here. Without a past it is Euler's. */
+  const extrapolated = (now, before) => (before ? now.map((value, k) => 1.5 * value - 0.5 * before[k]) : now);
+
+  const integrators = {
+    plain_euler: euler(({ k, h }) => [nesterovFactor(k), h]),
+    presymp_euler: euler(({ t, h, damping }) => [1 - damping.alpha(t) * h, h]),
+    /** y+ = sigma (y + h G(x, y))        x+ = x + h F(x, y+) */
+    symplectic_euler: {
+      evaluations: 1,
+      step(oracle, x, y, { t, h, damping }) {
+        const field = oracle(x), next = scaled(damping.sigma(t, h), plus(y, h, field.force(y)));
+        return [plus(x, h, field.velocity(next)), next, null];
+      },
+    },
+    exp_euler: euler(({ t, h, damping }) => [damping.sigma(t, h), damping.weight(t, h)]),
+    /** Adams-Bashforth 2 on (F, G - alpha y). */
+    ab2: {
+      evaluations: 1,
+      step(oracle, x, y, { t, h, damping }, history) {
+        const field = oracle(x), velocity = field.velocity(y), slope = plus(field.force(y), -damping.alpha(t), y);
+        return [
+          plus(x, h, extrapolated(velocity, history?.velocity)),
+          plus(y, h, extrapolated(slope, history?.slope)),
+          { velocity, slope },
+        ];
+      },
+    },
+    /** The same on (x, e^eta y): y+ = sigma (y + h [3/2 G - 1/2 sigma_before G_before]). */
+    etd_ab2: {
+      evaluations: 1,
+      step(oracle, x, y, { t, h, damping }, history) {
+        const field = oracle(x), velocity = field.velocity(y), force = field.force(y), sigma = damping.sigma(t, h);
+        return [
+          plus(x, h, extrapolated(velocity, history?.velocity)),
+          scaled(sigma, plus(y, h, extrapolated(force, history?.force))),
+          { velocity, force: scaled(sigma, force) },
+        ];
+      },
+    },
+    /** The classical Runge-Kutta method on (F, G - alpha y). */
+    rk4: {
+      evaluations: 4,
+      step(oracle, x, y, { t, h, damping }) {
+        const slopes = (share, before) => {
+          const [u, v] = before ? [plus(x, share * h, before[0]), plus(y, share * h, before[1])] : [x, y];
+          const field = oracle(u);
+          return [field.velocity(v), plus(field.force(v), -damping.alpha(t + share * h), v)];
+        };
+        const one = slopes(0), two = slopes(0.5, one), three = slopes(0.5, two), four = slopes(1, three);
+        const total = (i) => one[i].map((value, k) => (value + 2 * two[i][k] + 2 * three[i][k] + four[i][k]) / 6);
+        return [plus(x, h, total(0)), plus(y, h, total(1)), null];
+      },
+    },
+    /** x+ = x + h (first-order field at x): what a classical attention layer does. */
+    gradient_flow: {
+      evaluations: 1,
+      step: (oracle, x, y, { h }) => [plus(x, h, oracle(x).firstOrder()), y, null],
+    },
+    /** u = x + (k-1)/(k+2) h y        x+ = u - h^2 grad F(u)        y+ = (x+ - x)/h, in Euclidean space. */
+    nesterov: {
+      evaluations: 1,
+      step(oracle, x, y, { k, h }) {
+        const u = plus(x, nesterovFactor(k) * h, y), next = plus(u, h * h, oracle(u).force(scaled(0, y)));
+        return [next, scaled(1 / h, plus(next, -1, x)), null];
+      },
+    },
+  };
+
+  const systems = { softmax_own: softmax("own"), softmax_paper: softmax("paper"), linear, quadratic, stein };
+
+  /** A run from x0, at rest unless y0 says otherwise. `advance()` takes one step; `evaluations` counts kernel calls. */
+  const run = ({ system, integrator, damping, h, x0, y0 }) => {
+    const flow = systems[system.name](system), method = integrators[integrator], schedule = logLinear(damping);
+    const state = {
+      flow, x: Float64Array.from(x0), y: y0 ? Float64Array.from(y0) : new Float64Array(x0.length),
+      k: 0, t: schedule.t0, evaluations: 0, history: null,
+    };
+    const oracle = (x) => {
+      state.evaluations += 1;
+      return flow.at(x);
+    };
+    state.advance = () => {
+      const now = { k: state.k, t: state.t, h, damping: schedule };
+      [state.x, state.y, state.history] = method.step(oracle, state.x, state.y, now, state.history);
+      state.k += 1;
+      state.t += h;
+    };
+    return state;
+  };
+
+  return { systems, integrators, logLinear, symmetric, run };
+})();
