@@ -88,7 +88,8 @@ def hamiltonian(layer: Any, state: State, view: View) -> State:
     field = layer.oracle(layer.norm_attention(ops.plus(x, s.mu, y) if layer.look_ahead else x), view)
     x_next, y, history = _advance(layer, field, x, y, layer.time_step(s, t, k), history)
     if layer.mlp is not None:
-        u = y if layer.mlp_velocity == "momentum" else layer.mlp_input(y, v, x_next - x, s.h_x)
+        velocity = layer.mlp_velocity
+        u = y if velocity == "momentum" else v if velocity == "own" else (x_next - x) / s.h_x
         update = layer.mlp(ops.plus(x_next, s.mlp_look_ahead, u))
         if layer.bound_mlp is None:  # nothing of u is carried on
             x_next = ops.plus(x_next, s.gamma, update)

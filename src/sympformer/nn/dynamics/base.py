@@ -16,14 +16,17 @@ class State(NamedTuple):
 
     x: Tensor  # (B, T, d) positions
     y: Tensor  # (B, T, d) momenta
-    v: Tensor | None = None  # (B, T, d) the MLP's own velocity, of mlp_velocity "own" only
+    v: Tensor | None = None  # (B, T, d) the velocity that the MLP extends, where it is not y (mlp_velocity)
     t: Scalar = 1.0  # the clock
     k: int = 0  # time steps taken
     history: Any = None  # of a multistep integrator
 
 
 class Layer(nn.Module):
-    """Abstract base of the dynamics. `forward` is the equation, as it stands in the paper."""
+    """Abstract base of the dynamics. Its two halves are the equation, as it stands in the paper.
+
+    Dynamics that have no such halves write `forward` themselves.
+    """
 
     has_momentum = True  # whether y is used
     summary = "every layer is a step of dynamics of its own"  # for descriptions
@@ -34,9 +37,17 @@ class Layer(nn.Module):
         """The options of a config that layers of this kind use, beside those of every layer."""
         return frozenset()
 
-    @abstractmethod
     def forward(self, state: State, view: View) -> State:
         """One time step."""
+        return self.mlp_half(self.attention_half(state, view))
+
+    @abstractmethod
+    def attention_half(self, state: State, view: View) -> State:
+        """What the tokens do to each other."""
+
+    @abstractmethod
+    def mlp_half(self, state: State) -> State:
+        """What every token does by itself; nothing in layers without an MLP."""
 
     def report(self, t: float) -> tuple[dict[str, float], float]:
         """The present scalars at time t, and the time after the step."""

@@ -44,12 +44,15 @@ class Classical(Layer):
         used = {"h_x", "learn_steps", "zero_start", "update_norm"} | ({"momentum_gain"} if cfg.update_norm else set())
         return frozenset(used) | ATTENTIONS[cfg.attention].shared
 
-    def forward(self, state: State, view: View) -> State:
+    def attention_half(self, state: State, view: View) -> State:
         h = self.scalars().h_x
-        x = state.x + h * bounded(self.bound_attention, self.attention(self.norm_attention(state.x), view))
-        if self.mlp is not None:
-            x = x + bounded(self.bound_mlp, self.mlp(x))  # the norm inside is the MLP's own
-        return state._replace(x=x)
+        update = bounded(self.bound_attention, self.attention(self.norm_attention(state.x), view))
+        return state._replace(x=state.x + h * update)
+
+    def mlp_half(self, state: State) -> State:
+        if self.mlp is None:
+            return state
+        return state._replace(x=state.x + bounded(self.bound_mlp, self.mlp(state.x)))  # the norm is the MLP's own
 
 
 def bounded(bound: Callable[[Tensor], Tensor] | None, update: Tensor) -> Tensor:

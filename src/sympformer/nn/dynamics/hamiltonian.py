@@ -51,36 +51,34 @@ class Hamiltonian(Layer):
         self.mlp_velocity, self.look_ahead, self.t0 = cfg.mlp_velocity, cfg.look_ahead, cfg.t0
         self.scalars = LearnedScalars(HamiltonianScalars, scalar_specs(cfg))
 
-    def forward(self, state: State, view: View) -> State:
+    def attention_half(self, state: State, view: View) -> State:
         s, (x, y, v, t, k, history) = self.scalars(), state
         bar = self.norm_attention(x + s.mu * y if self.look_ahead else x)
         field = self.oracle(bar, view)  # one kernel pass
         x_next, y, history = self.scheme.advance(field, x, y, self.time_step(s, t, k), history)
-        y = self.bound_attention(y)
-        if self.mlp is not None:
-            u = self.mlp_input(y, v, x_next - x, s.h_x)
-            update = s.gamma * self.mlp(x_next + s.mlp_look_ahead * u)
-            u = update if self.bound_mlp is None else self.bound_mlp(s.beta * u + update)
-            x_next = x_next + u
-            y, v = self.mlp_output(u, y, v)
-        return State(x_next, y, v, t + s.h_x, k + 1, history)
+        if self.mlp_velocity == "attention":
+            v = (x_next - x) / s.h_x
+        return State(x_next, self.bound_attention(y), v, t + s.h_x, k + 1, history)
+
+    def mlp_half(self, state: State) -> State:
+        if self.mlp is None:
+            return state
+        s, u = self.scalars(), state.y if self.mlp_velocity == "momentum" else state.v
+        assert u is not None
+        update = s.gamma * self.mlp(state.x + s.mlp_look_ahead * u)
+        u = update if self.bound_mlp is None else self.bound_mlp(s.beta * u + update)
+        y, v = self.mlp_output(u, state.y, state.v)
+        return state._replace(x=state.x + u, y=y, v=v)
 
     def time_step(self, s: HamiltonianScalars, t: Scalar, k: int) -> Step:
         """The layer as a time step of the flow."""
         return Step(k, t, s.h_x, s.h_y, LogLinear(s.c_log, s.c_lin, self.t0), s.factor)
 
-    def mlp_input(self, y: Tensor, v: Tensor | None, moved: Tensor, h: Scalar) -> Tensor:
-        """The velocity that the MLP step extends, by cfg.mlp_velocity: y (Algorithm 1), (x+ - x)/h, or v."""
-        if self.mlp_velocity == "own":
-            assert v is not None
-            return v
-        return moved / h if self.mlp_velocity == "attention" else y
-
     def mlp_output(self, u: Tensor, y: Tensor, v: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """(y, v) after the MLP step whose velocity came out as u."""
         if self.mlp_velocity == "momentum":
             return u, v
-        return y, u if self.mlp_velocity == "own" else v
+        return y, u if self.mlp_velocity == "own" else None
 
     def report(self, t: float) -> tuple[dict[str, float], float]:
         """The scalars, the clock t, and the damping rate alpha(t) where there is one."""

@@ -49,13 +49,16 @@ class Nesterov(Layer):
     def options(cfg: StackConfig) -> frozenset[str]:
         return frozenset({"mu", "beta", "gamma", "zero_start"}) | bound_options(cfg) | ATTENTIONS[cfg.attention].shared
 
-    def forward(self, state: State, view: View) -> State:
+    def attention_half(self, state: State, view: View) -> State:
         s, x, y = self.scalars(), state.x, state.y
         update = self.attention(self.norm_attention(x + s.mu_attention * y), view)
         y = self.bound(s.beta_attention * y + s.gamma_attention * update)
-        x = x + y
-        if self.mlp is not None:
-            update = self.mlp(x + s.mu_mlp * y)
-            y = self.bound(s.beta_mlp * y + s.gamma_mlp * update)
-            x = x + y
-        return state._replace(x=x, y=y)
+        return state._replace(x=x + y, y=y)
+
+    def mlp_half(self, state: State) -> State:
+        if self.mlp is None:
+            return state
+        s, x, y = self.scalars(), state.x, state.y
+        update = self.mlp(x + s.mu_mlp * y)
+        y = self.bound(s.beta_mlp * y + s.gamma_mlp * update)
+        return state._replace(x=x + y, y=y)
