@@ -45,13 +45,14 @@ ALLOWED: dict[str, set[str]] = {
     "training": LEAVES | {"flows", "ops", "nn", "models", "data", "hf"},  # a run may begin with an exported model
     "loading": LEAVES | {"nn", "models", "training", "hf", "inertia"},
     "audit": LEAVES | {"models", "loading"},
-    "studies": LEAVES | {"pages", "flows", "ops", "nn", "models", "data", "training", "loading", "audit"},
+    "watching": LEAVES | {"flows", "ops", "nn", "models", "loading", "pages"},
+    "studies": LEAVES | {"pages", "flows", "ops", "nn", "models", "data", "training", "loading", "audit", "watching"},
     "testing": {"audit"},
     "hf": LEAVES | {"flows", "ops", "nn", "models"},
     "exchange": LEAVES | {"flows", "ops", "nn", "models", "data", "training", "audit", "hf"},
     "cli": LEAVES,
     # all but the first for type checkers only: see test_import_stays_light
-    "__init__": {"lazy", "flows", "inertia", "models", "nn", "ops"},
+    "__init__": {"lazy", "flows", "inertia", "models", "nn", "ops", "watching"},
     "__main__": {"cli"},
 }
 # what a storey may use from outside the standard library

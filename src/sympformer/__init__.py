@@ -23,6 +23,7 @@ _LAZY: dict[str, str] = {
     "load_accelerated": "sympformer.inertia",
     "register": "sympformer.nn",
     "variant": "sympformer.models",
+    "watch": "sympformer.watching",
 }
 
 __all__ = ["__version__", *sorted(_LAZY)]
@@ -39,5 +40,6 @@ if TYPE_CHECKING:  # type checkers see what the names are
     from sympformer.models import build_model as build_model
     from sympformer.models import variant as variant
     from sympformer.nn import register as register
+    from sympformer.watching import watch as watch
 else:
     __getattr__, __dir__ = lazy_names(__name__, _LAZY)

@@ -1,6 +1,6 @@
 """The oracles of the flows, fast, each beside the naive twin it is tested against."""
 
-from sympformer.ops.door import count_passes, fast, note_pass, plain
+from sympformer.ops.door import Kernel, count_passes, fast, note_pass, plain, watch_kernels
 from sympformer.ops.flash import hiding
 from sympformer.ops.linear import (
     linear_attention,
@@ -21,6 +21,7 @@ from sympformer.ops.softmax import (
 )
 
 __all__ = [
+    "Kernel",
     "attention",
     "attention_lse",
     "attention_lse_naive",
@@ -44,4 +45,5 @@ __all__ = [
     "symplectic_scan",
     "symplectic_scan_naive",
     "symplectic_step",
+    "watch_kernels",
 ]

@@ -36,7 +36,7 @@ def linear_attention(
     Returns:
         out (B, H, T, dv).
     """
-    door.note_pass()
+    door.note_pass(None if seen is not None else door.Kernel(q, k, 1.0, causal, softmax=False))
     if seen is not None or not door.fast():
         return linear_attention_naive(q, k, v, causal=causal, seen=seen)
     dtype = _check(q, k, v)
@@ -65,7 +65,7 @@ def symplectic_scan(
     Returns:
         position_out (B, H, T, dy) and momentum_out (B, H, T, dx).
     """
-    door.note_pass()
+    door.note_pass(None if seen is not None else door.Kernel(q, x, 1.0, causal, softmax=False))
     if seen is not None or not door.fast():
         return symplectic_scan_naive(q, x, y, causal=causal, seen=seen)
     dtype = _check(q, x, y)

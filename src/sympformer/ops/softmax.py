@@ -86,7 +86,7 @@ def attention_lse(
     _check_bias(q, k, bias)
     if causal:
         _check_causal(q, k)
-    door.note_pass()
+    door.note_pass(None if bias is not None else door.Kernel(q, k, scale, causal, softmax=True))
     return _attention(q, k, v, scale, causal, bias)
 
 
@@ -96,7 +96,7 @@ def attention(
     """`attention_lse` without the log-normaliser: torch's own kernels, small heads widened where that is faster."""
     if bias is not None:  # torch takes a mask or causality, not both
         return attention_lse(q, k, v, scale=scale, causal=causal, bias=bias)[0]
-    door.note_pass()
+    door.note_pass(door.Kernel(q, k, scale, causal, softmax=True))
     backend = backend_for(q) if door.fast() else None
     if backend is None or (width := backend.width(q)) == q.size(3):
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)

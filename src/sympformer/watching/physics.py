@@ -1,0 +1,137 @@
+"""The physics of a model's tokens: energies of the layers' own Hamiltonians, forces, spread and clusters."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sympformer.flows import Field
+from sympformer.nn.attention.linear import LinearField, LinearOracle
+from sympformer.nn.attention.softmax import SoftmaxField, SoftmaxOracle
+from sympformer.nn.dynamics import Classical, Hamiltonian, Nesterov
+
+
+@dataclass(frozen=True)
+class Physics:
+    """By layer, at the normalised positions and the momenta that a layer starts from. None: there is no such thing.
+
+        kinetic_i = <y_i, velocity_i> / 2        potential_i = -z_i (softmax, own), -z_i / 2 (paper), -<x_i, V x_i> / 2
+
+    `hamiltonian` says in words whose energies these are, or why there are none.
+    """
+
+    hamiltonian: str
+    kinetic: Tensor | None  # (L, B, T)
+    potential: Tensor | None  # (L, B, T)
+    z: Tensor | None  # (L, B, H, T) row normalisers of softmax kernels
+    cosine: Tensor | None  # (L, B, T) between momentum and force; NaN where one of them is zero
+    scalars: tuple[dict[str, float], ...]  # step sizes, damping, factors: whatever a layer has learned
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """What a layer's attention was asked, and what it answered: a field, or an update."""
+
+    x: Tensor  # (B, T, d), normalised
+    y: Tensor  # (B, T, d)
+    answer: Field | Tensor
+
+    def figures(self, momentum: bool) -> dict[str, Tensor]:
+        """What can be said of the layer, by the names of `Physics`."""
+        if isinstance(self.answer, Tensor):
+            return {"cosine": cosine(self.y, self.answer)} if momentum else {}
+        velocity, force = self.answer.both(self.y)
+        found = {"cosine": cosine(self.y, force)}
+        if isinstance(self.answer, SoftmaxField):
+            found["z"] = self.answer.log_z.squeeze(-1).exp()
+        if (potential := POTENTIALS.get(type(self.answer))) is not None:
+            found |= {"kinetic": (self.y * velocity).sum(-1) / 2, "potential": potential(self.answer, self.x)}
+        return found
+
+
+def _softmax_potential(field: Any, x: Tensor) -> Tensor:
+    z = field.log_z.squeeze(-1).exp().sum(1)  # over heads
+    return -z / 2 if field.form == "paper" else -z
+
+
+def _linear_potential(field: Any, x: Tensor) -> Tensor:
+    return -(x * field.potential).sum(-1) / 2
+
+
+POTENTIALS: dict[type, Callable[[Any, Tensor], Tensor]] = {
+    SoftmaxField: _softmax_potential,
+    LinearField: _linear_potential,
+}
+
+
+def gather(sightings: list[dict[str, Tensor]], layer: Any, causal: bool, scalars: list[dict[str, float]]) -> Physics:
+    """The physics of a stack from what was seen of each layer; what not every layer has is left out."""
+    names = set.intersection(*map(set, sightings)) if sightings else set()
+    columns = {name: torch.stack([seen[name] for seen in sightings]) for name in names}
+    found = {name: columns.get(name) for name in ("kinetic", "potential", "z", "cosine")}
+    return Physics(hamiltonian_of(layer, causal), **found, scalars=tuple(scalars))
+
+
+def hamiltonian_of(layer: Any, causal: bool) -> str:
+    """Whose energies a layer's are, in a sentence."""
+    if isinstance(layer, Classical):
+        return "No Hamiltonian: a classical block moves its tokens without momentum."
+    if isinstance(layer, Nesterov):
+        return "No Hamiltonian: a Nesterov step has a velocity, and no energy of its own."
+    oracle = layer.oracle if isinstance(layer, Hamiltonian) else None
+    rows = "with full visibility, exactly" if not causal else "row by row, as the causal mask leaves it"
+    if isinstance(oracle, SoftmaxOracle):
+        if not oracle.tied or oracle.mobility.kind == "free":
+            return _formula("A x and a symmetric B")
+        if oracle.form == "own":
+            return "The Hamiltonian of each token by itself, with the keys that it sees held fixed."
+        return f"The Hamiltonian of the softmax system, {rows}."
+    if isinstance(oracle, LinearOracle):
+        return f"The Hamiltonian of the linear system, {rows}." if oracle.spd else _formula("symmetric A and V")
+    return "No Hamiltonian is known of layers of this kind."
+
+
+def _formula(needs: str) -> str:
+    return (
+        f"Free matrices, where a Hamiltonian needs {needs}: the force is no gradient, and these energies are"
+        " what the formulas give."
+    )
+
+
+# --- measures of any set of tokens
+
+
+def rms(x: Tensor) -> Tensor:
+    """Root mean square over the last axis."""
+    return x.square().mean(-1).sqrt()
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    """Cosine over the last axis; NaN where one of the two is zero."""
+    return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1))
+
+
+def effective_rank(x: Tensor) -> Tensor:
+    """exp of the entropy of the shares of the singular values of the centred tokens (..., T, d); 0 where all agree."""
+    s = torch.linalg.svdvals((x - x.mean(-2, keepdim=True)).to(torch.promote_types(x.dtype, torch.float32)))
+    total = s.sum(-1, keepdim=True)
+    spread = (torch.special.entr(s / total.clamp_min(torch.finfo(s.dtype).tiny))).sum(-1).exp()
+    return torch.where(total.squeeze(-1) > 0, spread, 0)
+
+
+def clusters(x: Tensor, threshold: float) -> Tensor:
+    """The number of clusters of tokens (..., T, d): chains of tokens whose positions have a cosine of `threshold`."""
+    u = F.normalize(x, dim=-1)
+    alike = u @ u.mT >= threshold  # (..., T, T)
+    T = x.shape[-2]
+    alike = alike | torch.eye(T, dtype=torch.bool, device=x.device)
+    label = torch.arange(T, device=x.device).expand(x.shape[:-1])
+    while True:  # everybody takes the smallest label among its neighbours, then that label's own
+        smaller = torch.where(alike, label.unsqueeze(-2), T).amin(-1)
+        smaller = smaller.gather(-1, smaller)
+        if torch.equal(smaller, label):
+            return (label == torch.arange(T, device=x.device)).sum(-1)
+        label = smaller

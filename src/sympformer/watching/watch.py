@@ -1,0 +1,143 @@
+"""`sympformer.watch(model, idx)`: run a model on a text, and keep what its tokens do on the way."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sympformer import ops
+from sympformer.errors import InputError
+from sympformer.models import LanguageModel
+from sympformer.nn import Layer, State, View
+from sympformer.watching import foreign
+from sympformer.watching.lens import Readout, look
+from sympformer.watching.physics import Sighting, gather
+from sympformer.watching.record import Record, Stage
+
+
+@torch.no_grad()
+def watch(model: nn.Module, idx: Tensor, *, attention: bool | Sequence[int] = False, lens: int = 0) -> Record:
+    """Every token's position and momentum after the embedding and after each half of each layer, and the physics.
+
+    model: a `LanguageModel`, its Hugging Face form, or any Hugging Face causal model that gives hidden states (whole
+    layers, no momenta). idx: (B, T) token ids. attention: True keeps all attention rows, a sequence of places those of
+    its tokens; they are (layers, B, heads, rows, T), so ask for what you need. lens: keep so many best guesses of the
+    next token at every stage. The model is run in evaluation mode and left as it was.
+    """
+    model = native(model)
+    with _evaluating(model):
+        if isinstance(model, LanguageModel):
+            return _with_lens(_watch_ours(model, idx, _rows(attention, idx)), readout(model), lens)
+        seen, read = foreign.watch_foreign(model, idx, _rows(attention, idx))
+        return _with_lens(seen, read, lens)
+
+
+def readout(model: nn.Module) -> Readout:
+    """What makes logits of positions: the final norm and the head of a language model of ours."""
+    ours = native(model)
+    if not isinstance(ours, LanguageModel):
+        raise InputError(f"{type(model).__name__} has no readout of ours: watch it with lens=5")
+    return lambda x: F.linear(ours.norm(x), ours.head_weight)
+
+
+def native(model: nn.Module) -> nn.Module:
+    """The language model in the Hugging Face form of one; any other model as it is."""
+    made: Any = getattr(model, "to_language_model", None)
+    return model if made is None else made()
+
+
+class _Tape:
+    """What is kept of a stack on its way."""
+
+    def __init__(self, rows: tuple[int, ...]) -> None:
+        self.rows = rows
+        self.stages: list[Stage] = []
+        self.states: list[State] = []
+        self.figures: list[dict[str, Tensor]] = []
+        self.attention: list[Tensor] = []
+
+    def run(self, layer: Layer, state: State, view: View, k: int) -> State:
+        """Layer k (from 0), in halves where it has them."""
+        if k == 0:
+            self._keep(Stage(0, "embedding"), state)
+        halves = type(layer).forward is Layer.forward
+        with ops.watch_kernels() as kernels, _listening(layer, state.y) as heard:
+            after = layer.attention_half(state, view) if halves else layer(state, view)
+        self.figures.append(heard[0].figures(layer.has_momentum) if heard else {})
+        if self.rows and kernels.seen:
+            self.attention.append(kernels.seen[0].rows(torch.tensor(self.rows, device=state.x.device)))
+        if not halves:
+            return self._keep(Stage(k + 1, "layer"), after)
+        self._keep(Stage(k + 1, "attention"), after)
+        whole = layer.mlp_half(after)
+        return whole if whole is after else self._keep(Stage(k + 1, "mlp"), whole)
+
+    def _keep(self, stage: Stage, state: State) -> State:
+        self.stages.append(stage)
+        self.states.append(state)
+        return state
+
+
+def _watch_ours(model: LanguageModel, idx: Tensor, rows: tuple[int, ...]) -> Record:
+    layers, tape = model.layers(), _Tape(rows)
+    model.hidden(idx, call=lambda program, state, view, k: tape.run(layers[k], state, view, k))
+    momentum = layers[0].has_momentum
+    if rows and len(tape.attention) < len(layers):
+        raise InputError("the attention of this model does not show its rows: watch it with attention=False")
+    return Record(
+        idx,
+        tuple(tape.stages),
+        torch.stack([state.x for state in tape.states]),
+        torch.stack([state.y for state in tape.states]) if momentum else None,
+        gather(tape.figures, layers[0], model.cfg.causal, model.layer_scalars()),
+        rows,
+        torch.stack(tape.attention) if rows else None,
+    )
+
+
+def _with_lens(seen: Record, read: Readout | None, k: int) -> Record:
+    if k < 0:
+        raise InputError(f"lens is a number of guesses, got {k}")
+    if k == 0:
+        return seen
+    if read is None:
+        raise InputError("this model's logits are not its final norm and head applied to its states: watch with lens=0")
+    return Record(**vars(seen) | {"lens": look(read, seen.x, seen.idx, k)})
+
+
+def _rows(attention: bool | Sequence[int], idx: Tensor) -> tuple[int, ...]:
+    T = idx.shape[-1]
+    rows = tuple(range(T) if attention else ()) if isinstance(attention, bool) else tuple(attention)
+    if wrong := [row for row in rows if not 0 <= row < T]:
+        raise InputError(f"attention asks for the row of token {wrong[0]} in a text of {T} tokens, counted from 0")
+    return rows
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Every module in evaluation mode within the block, and afterwards in its own."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@contextmanager
+def _listening(layer: nn.Module, y: Tensor) -> Iterator[list[Sighting]]:
+    """What the layer's attention is asked at momenta y, and what it answers, within the block."""
+    heard: list[Sighting] = []
+    part = getattr(layer, "oracle", getattr(layer, "attention", None))
+    if not isinstance(part, nn.Module):
+        yield heard
+        return
+    hook = part.register_forward_hook(lambda module, args, answer: heard.append(Sighting(args[0], y, answer)))
+    try:
+        yield heard
+    finally:
+        hook.remove()
