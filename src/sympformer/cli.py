@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "sample": ("sympformer.training.commands:sample", "continue a text with a trained model"),
     "train": ("sympformer.training.commands:train", "train a language model, or continue a run"),
+    "watch": ("sympformer.watching.command:watch", "show every token's way through models, as one HTML page"),
 }
 
 ECHO, LONGEST = 150, 700  # characters of an input that a sentence repeats, and of a sentence

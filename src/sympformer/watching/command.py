@@ -1,0 +1,121 @@
+"""`sympformer watch`: one page that shows models at work on a text."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sympformer.loading import Target
+    from sympformer.watching.scene import Subject
+
+TEXT = "Once upon a time there was a little girl who lived near a forest. One day she met a dog."
+
+
+def watch(targets: list[str], text: str = TEXT, out: str = "runs/watch.html", trust_remote_code: bool = False) -> int:
+    """Write one self-contained HTML page: every token's way through the layers of one model, or of several.
+
+    Args:
+        targets: Run folders, Hugging Face folders, or variants (untrained); several stand side by side.
+        text: What the models read.
+        out: The page to write.
+        trust_remote_code: Run the code that lies in a Hugging Face folder.
+    """
+    from sympformer.errors import InputError
+    from sympformer.loading import open_target
+
+    if not targets:
+        raise InputError("say what to watch: run folders, Hugging Face folders or variants")
+    write(Path(out), [open_target(target, trust_remote_code) for target in targets], text)
+    print(f"open {out} in a browser")
+    return 0
+
+
+def write(file: Path, targets: "list[Target]", text: str) -> None:
+    """Write the page of models on a text."""
+    from sympformer.errors import InputError
+    from sympformer.pages.document import write_page
+    from sympformer.watching.page import page
+    from sympformer.watching.scene import MOST_TOKENS
+
+    if not text.strip():
+        raise InputError("the text is empty: give some with --text")
+    names = _names([target.name for target in targets])
+    subjects, notes = [], []
+    for name, target in zip(names, targets, strict=True):
+        subject, said = look_at(name, target, text)
+        subjects.append(subject)
+        notes += said
+    if max(subject.record.idx.shape[1] for subject in subjects) > MOST_TOKENS:
+        notes.append(f"The page shows the last {MOST_TOKENS} tokens that were read; the figures by depth are of all.")
+    write_page(file, lambda: page(subjects, text, notes), "the page")
+
+
+def look_at(name: str, target: "Target", text: str) -> "tuple[Subject, list[str]]":
+    """A model on a text, ready for the page, and what was left out."""
+    import torch
+
+    from sympformer.errors import InputError
+    from sympformer.watching.scene import GUESSES, MOST_TOKENS, Subject
+    from sympformer.watching.watch import watch as watch_model
+    from sympformer.watching.words import shown
+
+    ids, notes = _ids(target, text), []
+    if target.block_size is not None and len(ids) > target.block_size:
+        notes.append(f"{name} reads the first {target.block_size:,} of {len(ids):,} tokens: its context holds no more.")
+        ids = ids[: target.block_size]
+    device = next(target.model.parameters()).device
+    idx, rows = torch.tensor([ids], device=device), range(max(0, len(ids) - MOST_TOKENS), len(ids))
+    try:
+        record = watch_model(target.model, idx, attention=rows, lens=GUESSES)
+    except InputError as error:  # a model that hides its rows or its head still has states
+        record = watch_model(target.model, idx)
+        notes.append(f"{name} is shown without attention rows and lens: {error}.")
+    guessed = [] if record.lens is None else record.lens.ids.flatten().tolist()
+    words = {token: shown(_decoded(target, token)) for token in {*ids, *guessed}}
+    return Subject(name, _family(target.model), record, words, _note(target)), notes
+
+
+def _ids(target: "Target", text: str) -> list[int]:
+    """The tokens of a text; bytes, for a model that has no tokenizer and ids enough."""
+    from sympformer.errors import InputError
+
+    if target.tokenizer is None and target.vocab_size < 256:
+        raise InputError(f"{target.name} has no tokenizer, and too few token ids to read bytes")
+    ids = list(text.encode()) if target.tokenizer is None else target.tokenizer.encode(text)
+    if not ids:
+        raise InputError(f"the text has no tokens for {target.name}: give more with --text")
+    return ids
+
+
+def _decoded(target: "Target", token: int) -> str:
+    if target.tokenizer is not None:
+        return target.tokenizer.decode([token])
+    return bytes([token]).decode(errors="replace") if token < 256 else ""
+
+
+def _family(model: object) -> str:
+    """The colour of a model, as in every plot of a comparison."""
+    from sympformer.watching.watch import native
+
+    cfg = getattr(native(model), "cfg", None)  # type: ignore[arg-type]
+    if cfg is None:
+        return "other"
+    if cfg.attention == "linear":
+        return "linear"
+    return {"gpt": "gpt", "yuriiformer": "yuriiformer"}.get(cfg.architecture, "softmax")
+
+
+def _note(target: "Target") -> str:
+    if target.kind == "variant":
+        return "not trained, as it starts; it reads bytes."
+    return "it reads bytes, as it has no tokenizer." if target.tokenizer is None else ""
+
+
+def _names(targets: list[str]) -> list[str]:
+    """The last part of each path, or all of it where those are alike; twice the same gets a number."""
+    from sympformer.watching.words import shown
+
+    short = [Path(target).name or target for target in targets]
+    names = short if len(set(short)) == len(short) else targets
+    visible = [" ".join(shown(part) for part in name.split(" ")) for name in names]
+    return [name if names.count(old) == 1 else f"{name} ({n})"
+            for n, (name, old) in enumerate(zip(visible, names, strict=True), start=1)]  # fmt: skip

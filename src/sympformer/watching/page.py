@@ -1,0 +1,134 @@
+"""Models at work on one text, as one page: trajectories, lens, physics by depth. The script draws, from values only."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sympformer.pages.document import asset, document, theme_button
+from sympformer.pages.markup import Html, data_island, tag
+from sympformer.watching.scene import BY_LAYER, BY_STAGE, SCALARS, Subject, curves, scene
+
+AXES = {
+    "shared": "principal axes of all stages",
+    "own": "principal axes of each stage",
+    "tokens": "directions of two tokens",
+}
+SHOWN = {"momenta": "momenta", "lines": "attention", "trails": "trails", "names": "names"}
+NO_LENS = "This model's guesses cannot be read off its states."
+QUANTITIES = BY_STAGE | BY_LAYER | SCALARS
+
+
+def page(subjects: Sequence[Subject], text: str, notes: Sequence[str] = ()) -> Html:
+    """The whole page. notes: what a reader should know, such as what was left out."""
+    title = f"{_listed([subject.name for subject in subjects])} at work"
+    values = {"models": [scene(subject) for subject in subjects], "quantities": QUANTITIES}
+    parts = [
+        _header(title, text, [*notes, *(f"{s.name}: {s.note}" for s in subjects if s.note)]),
+        tag("main", _controls(), _models(subjects), _physics(subjects), id="main"),
+        data_island("scene", values),
+    ]
+    scripts = [asset(__package__, name) for name in ("models.js", "space.js", "lens.js", "charts.js", "controls.js")]
+    return document(title, *parts, styles=[asset(__package__, "style.css")], scripts=scripts)
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _header(title: str, text: str, notes: list[str]) -> Html:
+    return tag(
+        "header",
+        tag("h1", title),
+        tag("p", "The text: ", tag("q", tag("bdi", _cut(text)))),
+        tag("ul", *(tag("li", note) for note in notes), class_="notes") if notes else "",
+        tag("nav", tag("a", "Trajectories", href="#models"), tag("a", "Physics by depth", href="#physics"),
+            theme_button(), aria_label="Sections"),
+    )  # fmt: skip
+
+
+def _cut(text: str, most: int = 300) -> str:
+    """The beginning of a text, on one line, with nothing in it that turns the line round."""
+    line = "".join(c if c.isprintable() else " " for c in text)
+    return line if len(line) <= most else f"{line[:most]} …"
+
+
+def _controls() -> Html:
+    """One slider for all models, what to draw, and the tokens as buttons."""
+    slider = tag("input", type="range", id="depth", min=0, max=1, value=0, step=1, aria_label="Depth")
+    axes = tag("select", *(tag("option", words, value=name) for name, words in AXES.items()), id="axes")
+    two = [tag("select", id=f"token-{name}", aria_label=f"Token of the {place} axis")
+           for name, place in (("a", "first"), ("b", "second"))]  # fmt: skip
+    boxes = [
+        tag("label", tag("input", type="checkbox", id=name, checked=name != "names"), words)
+        for name, words in SHOWN.items()
+    ]
+    choices = [tag("label", "Axes ", axes), tag("span", *two, id="pair", hidden=True), *boxes]
+    return tag(
+        "section",
+        tag("div", tag("button", "Play", type="button", id="play", aria_pressed="false"), slider,
+            tag("output", id="stage", for_="depth"), class_="row"),
+        tag("div", *choices, class_="row choices"),
+        tag("div", id="texts"),
+        tag("p", id="said", role="status"),
+        class_="controls",
+        aria_label="Controls",
+    )  # fmt: skip
+
+
+def _models(subjects: Sequence[Subject]) -> Html:
+    """A card a model; the script fills them."""
+    cards = [
+        tag(
+            "article",
+            tag("h3", tag("span", class_=f"dot {subject.family}"), tag("bdi", subject.name), " ",
+                tag("small", class_="stage")),
+            tag("div", class_="space"),
+            tag("p", class_="axes-note"),
+            tag("dl", class_="numbers"),
+            tag("p", "" if subject.record.lens else NO_LENS, class_="guess"),
+            tag("div", class_="wide lens", tabindex="0", role="region", aria_label=f"Guesses of {subject.name}"),
+            class_="card model",
+        )
+        for subject in subjects
+    ]  # fmt: skip
+    how = (
+        "Every token is a particle. Faint lines are the tokens' ways so far, the chosen token's way is drawn in full, "
+        "attention halves solid, MLP halves dashed; arrows are momenta; grey lines are the chosen token's attention "
+        "row (mean over heads, shares of at least 1 %), dashed where a weight is negative. Point at a token or choose "
+        "it in the text. Below: its figures (energies, cosine and z where its layer starts), and the next token as "
+        "the model would guess it at every stage, read off by its own final norm and head."
+    )
+    heading = tag("h2", "Trajectories and lens", id="models")
+    return tag("section", heading, tag("p", how), tag("div", *cards, class_="models"))
+
+
+def _physics(subjects: Sequence[Subject]) -> Html:
+    """Energies in words, the charts (drawn by the script), and every figure as a table."""
+    energies = [tag("li", tag("bdi", subject.name), f": {subject.record.physics.hamiltonian}") for subject in subjects]
+    intro = (
+        "Means over the tokens of the text. Energies, z and the cosine are taken where a layer starts, at its "
+        "normalised positions; sizes, rank and clusters at every stage."
+    )
+    tables = [tag("details", tag("summary", f"All figures of {subject.name}"), _table(subject)) for subject in subjects]
+    return tag(
+        "section", tag("h2", "Physics by depth", id="physics"), tag("p", intro), tag("ul", *energies),
+        tag("div", id="legend"), tag("div", id="charts"), *tables,
+    )  # fmt: skip
+
+
+def _table(subject: Subject) -> Html:
+    """A row a stage; what is known by layer stands where the layer starts."""
+    found, stages = curves(subject.record), subject.record.stages
+    starts = {max(s for s, stage in enumerate(stages) if stage.layer < k): k for k in range(1, stages[-1].layer + 1)}
+    head = tag("tr", tag("th", "stage", scope="col"),
+               *(tag("th", QUANTITIES[name], scope="col", class_="figure") for name in found))  # fmt: skip
+
+    def cell(name: str, s: int) -> Html:
+        values: list[Any] = found[name]
+        k = s if name in BY_STAGE else starts.get(s, 0) - 1
+        return tag("td", "" if k < 0 or values[k] is None else f"{values[k]:.4g}", class_="figure")
+
+    rows = [
+        tag("tr", tag("th", stage.name, scope="row"), *(cell(name, s) for name in found))
+        for s, stage in enumerate(stages)
+    ]
+    return tag("div", tag("table", tag("thead", head), tag("tbody", *rows)), class_="wide", tabindex="0")

@@ -1,0 +1,168 @@
+"use strict";
+// A model's space: tokens on two axes, their ways, momenta, and the attention row of the chosen one.
+const WIDTH = 400, HEIGHT = 300, MARGIN = 22;
+const REACH = 24; // how near to a token one points at it
+const ARROW = 45; // the longest momentum
+
+// --- axes: two rows of numbers over the kept directions
+
+const dot = (a, b) => a.reduce((sum, value, k) => sum + value * b[k], 0);
+const without = (v, a) => v.map((value, k) => value - dot(v, a) * a[k]);
+const basis = (model, k) => Array.from({length: model.directions}, (_, i) => i === k ? 1 : 0);
+
+function unit(a) {
+  const size = Math.sqrt(dot(a, a));
+  return size > 1e-9 ? a.map((value) => value / size) : null;
+}
+
+function axesOf(model, stage) {
+  if (state.axes === "own") return model.axes[stage];
+  if (state.axes === "shared") return [basis(model, 0), basis(model, 1)];
+  const end = (i) => { // where a token ends, from the centre of all
+    const at = ((model.S - 1) * model.T + Math.min(i, model.T - 1)) * model.directions;
+    return Array.from(model.x.subarray(at, at + model.directions));
+  };
+  const [a, b] = state.pair.map(end), first = unit(a) ?? basis(model, 0);
+  const others = [unit(b) ?? first, basis(model, 0), basis(model, 1)]; // one of them is not along the first
+  return [first, others.map((v) => unit(without(v, first))).find((v) => v !== null) ?? first.map(() => 0)];
+}
+
+function projected(model, values, axes) {
+  const {directions: K, T, S} = model, flat = new Float32Array(2 * S * T);
+  for (let n = 0; n < S * T; n++) {
+    for (let axis = 0; axis < 2; axis++) {
+      for (let k = 0; k < K; k++) flat[2 * n + axis] += values[n * K + k] * axes[axis][k];
+    }
+  }
+  return flat;
+}
+
+// Where everything is on the picture; it stays while only the place between stages changes.
+function layout(model, stage) {
+  const own = state.axes === "own", key = `${state.axes} ${state.pair} ${own ? stage : ""}`;
+  if (model.layout?.key === key) return model.layout;
+  const axes = axesOf(model, stage), points = projected(model, model.x, axes);
+  const arrows = model.y && projected(model, model.y, axes);
+  const shown = own ? points.slice(2 * stage * model.T, 2 * (stage + 1) * model.T) : points; // what fills the frame
+  const [left, right, low, high] = extent(shown);
+  const scale = Math.min((WIDTH - 2 * MARGIN) / (right - left || 1), (HEIGHT - 2 * MARGIN) / (high - low || 1));
+  for (let n = 0; n < points.length; n += 2) {
+    points[n] = WIDTH / 2 + (points[n] - (left + right) / 2) * scale;
+    points[n + 1] = HEIGHT / 2 - (points[n + 1] - (low + high) / 2) * scale;
+  }
+  let far = 0;
+  for (let n = 0; arrows && n < arrows.length; n += 2) far = Math.max(far, Math.hypot(arrows[n], arrows[n + 1]));
+  return model.layout = {key, points, arrows, arrow: far > 0 ? ARROW / far : 0};
+}
+
+function extent(points) {
+  let [left, right, low, high] = [Infinity, -Infinity, Infinity, -Infinity];
+  for (let n = 0; n < points.length; n += 2) {
+    left = Math.min(left, points[n]);
+    right = Math.max(right, points[n]);
+    low = Math.min(low, points[n + 1]);
+    high = Math.max(high, points[n + 1]);
+  }
+  return [left, right, low, high];
+}
+
+// --- the picture
+
+function buildSpace(model) {
+  const path = (name) => make("path", {class: name}), group = (name) => make("g", {class: name});
+  model.parts = {
+    trails: path("trails"), lines: group("lines"), momenta: path("momenta"), way: path("way"),
+    wayMlp: path("way mlp"), points: group("points"), names: group("names"),
+  };
+  model.circles = model.tokens.map(() => make("circle", {r: model.T > 150 ? 2.4 : 3.4}));
+  model.labels = model.tokens.map((word) => make("text", {}, word));
+  model.parts.points.append(...model.circles);
+  model.parts.names.append(...model.labels);
+  const frame = {viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", class: model.family};
+  model.svg = make("svg", frame, ...Object.values(model.parts));
+  model.card.querySelector(".space").append(model.svg);
+  for (const kind of ["pointermove", "pointerdown"]) model.svg.addEventListener(kind, (event) => point(model, event));
+}
+
+function point(model, event) {
+  const box = model.svg.getBoundingClientRect(), scale = WIDTH / box.width;
+  const u = (event.clientX - box.left) * scale, v = (event.clientY - box.top) * scale;
+  let best = -1, nearest = REACH;
+  for (let i = 0; i < model.T; i++) {
+    const away = Math.hypot(model.now[2 * i] - u, model.now[2 * i + 1] - v);
+    if (away < nearest) [best, nearest] = [i, away];
+  }
+  if (best >= 0 && best !== model.text.chosen) choose(model.text, best);
+}
+
+function draw(model) {
+  const at = depth(model), base = Math.floor(at), part = at - base, {T} = model;
+  const {points, arrows, arrow} = layout(model, Math.round(at));
+  const between = (values) => values && Float32Array.from({length: 2 * T}, (_, i) => {
+    const a = values[2 * base * T + i];
+    return part ? a + part * (values[2 * (base + 1) * T + i] - a) : a;
+  });
+  model.now = between(points);
+  drawWays(model, points, base, part);
+  drawMomenta(model, between(arrows), arrow);
+  drawTokens(model, drawLines(model, Math.round(at)));
+}
+
+const spot = (points, n) => `${points[2 * n].toFixed(1)} ${points[2 * n + 1].toFixed(1)}`;
+
+function drawWays(model, points, base, part) {
+  const {T, now, text: {chosen}} = model;
+  let [faint, solid, dashed] = ["", "", ""];
+  for (let i = 0; $("trails").checked && i < T; i++) {
+    faint += `M${spot(points, i)}`;
+    for (let s = 1; s <= base; s++) faint += `L${spot(points, s * T + i)}`;
+    if (part) faint += `L${spot(now, i)}`;
+  }
+  for (let s = 1; s < model.S; s++) {
+    const piece = `M${spot(points, (s - 1) * T + chosen)}L${spot(points, s * T + chosen)}`;
+    if (model.halves[s] === "mlp") dashed += piece;
+    else solid += piece;
+  }
+  model.parts.trails.setAttribute("d", faint);
+  model.parts.way.setAttribute("d", solid);
+  model.parts.wayMlp.setAttribute("d", dashed);
+}
+
+function drawMomenta({T, now, parts}, moving, scale) {
+  let drawn = "";
+  for (let i = 0; $("momenta").checked && moving && i < T; i++) {
+    const u = moving[2 * i] * scale, v = -moving[2 * i + 1] * scale, size = Math.hypot(u, v);
+    if (size < 0.7) continue;
+    const head = Math.min(4, size / 2) / size, tip = [now[2 * i] + u, now[2 * i + 1] + v];
+    const wing = (turn) => spot([tip[0] - head * (u - turn * v), tip[1] - head * (v + turn * u)], 0);
+    drawn += `M${spot(now, i)}L${spot(tip, 0)}M${wing(0.6)}L${spot(tip, 0)}L${wing(-0.6)}`;
+  }
+  parts.momenta.setAttribute("d", drawn);
+}
+
+function drawLines(model, stage) { // the row of the layer that has just pulled; at the start, of the first
+  const {now, text: {chosen}} = model, named = new Set([chosen]);
+  const row = model.attention?.[Math.max(1, model.layers[stage]) - 1]?.[chosen] ?? [], drawn = [];
+  for (let n = 0; $("lines").checked && n < row.length; n += 2) {
+    const j = row[n], weight = Math.abs(row[n + 1]) / 1000;
+    named.add(j);
+    const ends = {x1: now[2 * chosen], y1: now[2 * chosen + 1], x2: now[2 * j], y2: now[2 * j + 1]};
+    const look = {"stroke-width": 0.6 + 6 * weight, "stroke-opacity": Math.min(0.85, 0.2 + weight)};
+    drawn.push(make("line", {...ends, ...look, ...(row[n + 1] < 0 ? {"stroke-dasharray": "4 3"} : {})}));
+  }
+  model.parts.lines.replaceChildren(...drawn);
+  return named;
+}
+
+function drawTokens({T, now, circles, labels, text: {chosen}}, named) {
+  for (let i = 0; i < T; i++) {
+    const [u, v] = [now[2 * i], now[2 * i + 1]], end = u > WIDTH - 70;
+    circles[i].setAttribute("cx", u.toFixed(1));
+    circles[i].setAttribute("cy", v.toFixed(1));
+    for (const node of [circles[i], labels[i]]) node.classList.toggle("chosen", i === chosen);
+    labels[i].style.display = $("names").checked || named.has(i) ? "" : "none";
+    labels[i].setAttribute("x", (u + (end ? -6 : 6)).toFixed(1));
+    labels[i].setAttribute("y", (v - 5).toFixed(1));
+    labels[i].setAttribute("text-anchor", end ? "end" : "start");
+  }
+}
