@@ -1,10 +1,13 @@
 """`sympformer watch`: one page that shows models at work on a text."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from sympformer.loading import Target
+    from sympformer.watching.record import Record
     from sympformer.watching.scene import Subject
 
 TEXT = "Once upon a time there was a little girl who lived near a forest. One day she met a dog."
@@ -53,9 +56,7 @@ def look_at(name: str, target: "Target", text: str) -> "tuple[Subject, list[str]
     """A model on a text, ready for the page, and what was left out."""
     import torch
 
-    from sympformer.errors import InputError
-    from sympformer.watching.scene import GUESSES, MOST_TOKENS, Subject
-    from sympformer.watching.watch import watch as watch_model
+    from sympformer.watching.scene import MOST_TOKENS, Subject
     from sympformer.watching.words import shown
 
     ids, notes = _ids(target, text), []
@@ -64,14 +65,28 @@ def look_at(name: str, target: "Target", text: str) -> "tuple[Subject, list[str]
         ids = ids[: target.block_size]
     device = next(target.model.parameters()).device
     idx, rows = torch.tensor([ids], device=device), range(max(0, len(ids) - MOST_TOKENS), len(ids))
-    try:
-        record = watch_model(target.model, idx, attention=rows, lens=GUESSES)
-    except InputError as error:  # a model that hides its rows or its head still has states
-        record = watch_model(target.model, idx)
-        notes.append(f"{name} is shown without attention rows and lens: {error}.")
+    record, missing = _record(target.model, idx, rows)
+    notes += [f"{name} is shown without {what}" for what in missing]
     guessed = [] if record.lens is None else record.lens.ids.flatten().tolist()
     words = {token: shown(_decoded(target, token)) for token in {*ids, *guessed}}
     return Subject(name, _family(target.model), record, words, _note(target)), notes
+
+
+def _record(model: "nn.Module", idx: "Tensor", rows: range) -> "tuple[Record, list[str]]":
+    """All that a model shows, and what it does not: one that hides its rows or its head still has states."""
+    from sympformer.errors import InputError
+    from sympformer.watching.scene import GUESSES
+    from sympformer.watching.watch import watch as watch_model
+
+    asked: dict[str, Any] = {"attention": rows, "lens": GUESSES}
+    missing = []
+    for name, words in (("attention", "attention rows"), ("lens", "lens")):
+        try:
+            watch_model(model, idx[:, :1], **{name: [0] if name == "attention" else 1})
+        except InputError as error:
+            missing.append(f"{words}: {error}.")
+            del asked[name]
+    return watch_model(model, idx, **asked), missing
 
 
 def _ids(target: "Target", text: str) -> list[int]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from sympformer.pages.document import asset, document, theme_button
 from sympformer.pages.markup import Html, data_island, tag
-from sympformer.watching.scene import BY_LAYER, BY_STAGE, SCALARS, Subject, curves, scene
+from sympformer.watching.scene import BY_LAYER, BY_STAGE, SCALARS, Subject, scene
 
 AXES = {
     "shared": "principal axes of all stages",
@@ -20,11 +20,11 @@ QUANTITIES = BY_STAGE | BY_LAYER | SCALARS
 def page(subjects: Sequence[Subject], text: str, notes: Sequence[str] = ()) -> Html:
     """The whole page. notes: what a reader should know, such as what was left out."""
     title = f"{_listed([subject.name for subject in subjects])} at work"
-    values = {"models": [scene(subject) for subject in subjects], "quantities": QUANTITIES}
+    scenes = [scene(subject) for subject in subjects]
     parts = [
         _header(title, text, [*notes, *(f"{s.name}: {s.note}" for s in subjects if s.note)]),
-        tag("main", _controls(), _models(subjects), _physics(subjects), id="main"),
-        data_island("scene", values),
+        tag("main", _controls(), _models(subjects), _physics(scenes), id="main"),
+        data_island("scene", {"models": scenes, "quantities": QUANTITIES}),
     ]
     scripts = [asset(__package__, name) for name in ("models.js", "space.js", "lens.js", "charts.js", "controls.js")]
     return document(title, *parts, styles=[asset(__package__, "style.css")], scripts=scripts)
@@ -101,34 +101,33 @@ def _models(subjects: Sequence[Subject]) -> Html:
     return tag("section", heading, tag("p", how), tag("div", *cards, class_="models"))
 
 
-def _physics(subjects: Sequence[Subject]) -> Html:
+def _physics(scenes: Sequence[dict[str, Any]]) -> Html:
     """Energies in words, the charts (drawn by the script), and every figure as a table."""
-    energies = [tag("li", tag("bdi", subject.name), f": {subject.record.physics.hamiltonian}") for subject in subjects]
+    energies = [tag("li", tag("bdi", model["name"]), f": {model['hamiltonian']}") for model in scenes]
     intro = (
         "Means over the tokens of the text. Energies, z and the cosine are taken where a layer starts, at its "
         "normalised positions; sizes, rank and clusters at every stage."
     )
-    tables = [tag("details", tag("summary", f"All figures of {subject.name}"), _table(subject)) for subject in subjects]
+    tables = [tag("details", tag("summary", f"All figures of {model['name']}"), _table(model)) for model in scenes]
     return tag(
         "section", tag("h2", "Physics by depth", id="physics"), tag("p", intro), tag("ul", *energies),
         tag("div", id="legend"), tag("div", id="charts"), *tables,
     )  # fmt: skip
 
 
-def _table(subject: Subject) -> Html:
+def _table(model: dict[str, Any]) -> Html:
     """A row a stage; what is known by layer stands where the layer starts."""
-    found, stages = curves(subject.record), subject.record.stages
-    starts = {max(s for s, stage in enumerate(stages) if stage.layer < k): k for k in range(1, stages[-1].layer + 1)}
-    head = tag("tr", tag("th", "stage", scope="col"),
-               *(tag("th", QUANTITIES[name], scope="col", class_="figure") for name in found))  # fmt: skip
+    curves, layer_at = model["curves"], {s: k for k, s in enumerate(model["starts"])}
+    heads = [tag("th", QUANTITIES[name], scope="col", class_="figure") for name in curves]
 
     def cell(name: str, s: int) -> Html:
-        values: list[Any] = found[name]
-        k = s if name in BY_STAGE else starts.get(s, 0) - 1
-        return tag("td", "" if k < 0 or values[k] is None else f"{values[k]:.4g}", class_="figure")
+        place = s if name in BY_STAGE else layer_at.get(s)
+        value = None if place is None else curves[name][place]
+        return tag("td", "" if value is None else f"{value:.4g}", class_="figure")
 
     rows = [
-        tag("tr", tag("th", stage.name, scope="row"), *(cell(name, s) for name in found))
-        for s, stage in enumerate(stages)
+        tag("tr", tag("th", stage, scope="row"), *(cell(name, s) for name in curves))
+        for s, stage in enumerate(model["stages"])
     ]
-    return tag("div", tag("table", tag("thead", head), tag("tbody", *rows)), class_="wide", tabindex="0")
+    head = tag("thead", tag("tr", tag("th", "stage", scope="col"), *heads))
+    return tag("div", tag("table", head, tag("tbody", *rows)), class_="wide", tabindex="0")

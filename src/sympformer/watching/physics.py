@@ -124,14 +124,18 @@ def effective_rank(x: Tensor) -> Tensor:
 
 def clusters(x: Tensor, threshold: float) -> Tensor:
     """The number of clusters of tokens (..., T, d): chains of tokens whose positions have a cosine of `threshold`."""
-    u = F.normalize(x, dim=-1)
-    alike = u @ u.mT >= threshold  # (..., T, T)
-    T = x.shape[-2]
-    alike = alike | torch.eye(T, dtype=torch.bool, device=x.device)
-    label = torch.arange(T, device=x.device).expand(x.shape[:-1])
+    counts = [_count(one, threshold) for one in x.flatten(0, -3)] if x.ndim > 2 else [_count(x, threshold)]
+    return torch.tensor(counts, device=x.device).view(x.shape[:-2])
+
+
+def _count(x: Tensor, threshold: float) -> int:
+    """Clusters of (T, d); one T x T matrix is held at a time."""
+    u, T = F.normalize(x, dim=-1), len(x)
+    alike = (u @ u.mT >= threshold) | torch.eye(T, dtype=torch.bool, device=x.device)
+    label = own = torch.arange(T, device=x.device)
     while True:  # everybody takes the smallest label among its neighbours, then that label's own
-        smaller = torch.where(alike, label.unsqueeze(-2), T).amin(-1)
-        smaller = smaller.gather(-1, smaller)
+        smaller = torch.where(alike, label, T).amin(-1)
+        smaller = smaller[smaller]
         if torch.equal(smaller, label):
-            return (label == torch.arange(T, device=x.device)).sum(-1)
+            return int((label == own).sum())
         label = smaller

@@ -1,0 +1,44 @@
+"""Small models with tokenizers whose tokens are words, hostile ones among them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sympformer.loading import Target
+from tests.models.cases import make
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</script><script>alert(2)</script>",
+    "<!--<script>",
+    "'\"><img src=x onerror=alert(3)>",
+    "&lt;b&gt;&amp;",
+    "\u202eright to left\u202c",
+    "\u05e9\u05dc\u05d5\u05dd\u200f",
+    "a\u0000\u0007\nb",
+    "\U0001f469\u200d\U0001f52c\U0001f680",
+    "\u2028`${alert(4)}`\\u003c",
+    "\u0301\ud800",
+]
+EVIL_NAME = '<img src=x onerror=alert(5)> & "quotes" \u202e\''
+
+
+@dataclass(frozen=True)
+class Words:
+    """Texts are words with bars between them."""
+
+    words: list[str]
+    end_of_text: int | None = None
+
+    def encode(self, text: str) -> list[int]:
+        return [self.words.index(word) for word in text.split("|")]
+
+    def decode(self, ids: list[int]) -> str:
+        return "|".join(self.words[token] for token in ids)
+
+
+def target(name: str, variant: str, tokenizer: Any = None, **options: Any) -> Target:
+    """A perturbed model of a variant; without a tokenizer it reads bytes."""
+    size: dict[str, Any] = {"n_layer": 2, "d_model": 16, "block_size": 64}
+    size["vocab_size"] = 256 if tokenizer is None else len(tokenizer.words)
+    model = make(variant, **size | options)
+    return Target(name, "factory", model.float(), model.cfg.vocab_size, model.cfg.block_size, tokenizer)
