@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -122,12 +123,25 @@ def test_again_trains_nothing(finished: Path, capsys: pytest.CaptureFixture[str]
     assert "exp" in capsys.readouterr().out
 
 
-def test_report_of_a_comparison_and_of_runs(finished: Path, tmp_path: Path) -> None:
-    assert main(["report", str(finished), "--out", str(tmp_path / "a.html")]) == 0
+def test_report_of_a_comparison_and_of_runs_with_a_page_for_each_model(finished: Path, tmp_path: Path) -> None:
+    assert main(["report", str(finished), "--out", str(tmp_path / "a" / "report.html"), "--watch"]) == 0
     runs = [str(finished / f"runs/{name}/final-seed1") for name in ("gpt", "exp")]
-    assert main(["report", *runs, "--out", str(tmp_path / "b.html")]) == 0
-    for page in ("a.html", "b.html"):
-        assert "exp" in (tmp_path / page).read_text()
+    assert main(["report", *runs, "--out", str(tmp_path / "b" / "report.html"), "--watch"]) == 0
+    linked = {}
+    for place in ("a", "b"):
+        text = (tmp_path / place / "report.html").read_text()
+        assert "exp" in text
+        assert "Watch their tokens move: " in text
+        linked[place] = re.findall(r'<a href="(watch-[^"]+)">', text)
+        pages = [(tmp_path / place / name).read_text() for name in linked[place]]
+        texts = {found for page in pages for found in re.findall("<q><bdi>(.*?)</bdi></q>", page, re.DOTALL)}
+        assert len(texts) == 1  # the same held-out text for all
+        assert len(texts.pop()) > 20
+        assert {path.name for path in (tmp_path / place).iterdir()} == {"report.html", *linked[place]}
+    assert linked["a"] == ["watch-1-gpt.html", "watch-2-exp.html", "watch-3-linear.html"]
+    assert linked["b"] == ["watch-1-gpt-final-seed1.html", "watch-2-exp-final-seed1.html"]
+    assert not [path for path in finished.iterdir() if path.name.startswith("watch-")]
+    assert "Watch their tokens" not in (finished / "report.html").read_text()
 
 
 def test_other_settings_need_another_folder(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,8 @@
 """The commands `sympformer compare` and `sympformer report`, and what both leave behind for people."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sympformer.atomic import staged_files
 from sympformer.errors import InputError
@@ -53,6 +53,7 @@ def report(
     metric: Metric = "loss",
     mixed_code: bool = False,
     trust_data: bool = False,
+    watch: bool = False,
 ) -> int:
     """Write one self-contained HTML page about a finished comparison, or about several runs side by side.
 
@@ -63,39 +64,74 @@ def report(
         metric: For runs: loss (nats per token, one tokenizer for all) or bits_per_byte (whatever the tokenizers).
         mixed_code: Take runs of different code into one table, and have it say so.
         trust_data: Open the path or dataset that a run or comparison from elsewhere names as its data.
+        watch: Also write a page for each model beside the report that shows its tokens move, and link it.
     """
     if not targets:
         raise InputError("say what to report on: the folder of a comparison, or run folders")
-    from sympformer.studies.compare import comparison as comparisons
-    from sympformer.studies.compare.runs import runs_results
-    from sympformer.studies.compare.workers import Workers
+    from sympformer.studies.compare.comparison import CONFIG
+    from sympformer.studies.compare.watch_pages import watch_pages
     from sympformer.studies.report.page import write_report
     from sympformer.studies.results.plots import pictures
 
     first = Path(targets[0])
-    if (first / comparisons.CONFIG).is_file():
-        if len(targets) > 1 or baseline is not None:
-            raise InputError(f"{first} is a comparison with its own models and baseline: name it alone")
-        comparison = comparisons.Comparison.open(first, mixed_code)
-        comparison.check_data(trust_data)
-        with Workers(1) as workers:
-            results = comparison.results(comparison.finished(), workers)
-        drawn = pictures(results)
-        file = write_outputs(results, first, drawn)
+    compared = (first / CONFIG).is_file()
+    if compared and (len(targets) > 1 or baseline is not None):
+        raise InputError(f"{first} is a comparison with its own models and baseline: name it alone")
+    if compared:
+        found = _comparison(first, mixed_code, trust_data)
     else:
-        results = runs_results(targets, baseline, metric, mixed_code, trust_data)
-        drawn = pictures(results)
-        file = None
-    if out is not None or file is None:
-        file = Path(out or f"runs/{REPORT}")
-        write_report(results, file, drawn)
+        found = _runs(targets, baseline, metric, mixed_code, trust_data)
+    results, drawn = found.results, pictures(found.results)
+    file = Path(out) if out is not None else found.home
+    links = watch_pages(found.runs, found.text(), file.parent) if watch else {}
+    if compared:
+        write_outputs(results, first, drawn, links if file == found.home else {})
+    if not compared or file != found.home:
+        write_report(results, file, drawn, links)
     print_results(results)
     print(f"open {file} in a browser")
     return 0
 
 
-def write_outputs(results: "Results", folder: Path, drawn: "Sequence[Picture] | None" = None) -> Path:
-    """Write results.json, tables, plots and the report; returns the report's path. drawn: the plots, if they are."""
+class _Found(NamedTuple):
+    """What a report is on."""
+
+    results: "Results"
+    runs: dict[str, Path]  # model -> one of its runs
+    text: Callable[[], str]  # some that none of them was trained on
+    home: Path  # the report's own place
+
+
+def _comparison(folder: Path, mixed_code: bool, trust_data: bool) -> _Found:
+    from sympformer.studies.compare.comparison import Comparison
+    from sympformer.studies.compare.watch_pages import held_out_text
+    from sympformer.studies.compare.workers import Workers
+
+    comparison = Comparison.open(folder, mixed_code)
+    comparison.check_data(trust_data)
+    with Workers(1) as workers:
+        grid = comparison.finished()
+        results = comparison.results(grid, workers)
+    runs = {name: folder / run for name, run in grid.first_runs().items()}
+    return _Found(results, runs, lambda: held_out_text(comparison.prepared, "test"), folder / REPORT)
+
+
+def _runs(folders: list[str], baseline: str | None, metric: Metric, mixed_code: bool, trust_data: bool) -> _Found:
+    from sympformer.studies.compare.runs import held_out_of, run_names, runs_results
+    from sympformer.studies.compare.watch_pages import held_out_text
+
+    results = runs_results(folders, baseline, metric, mixed_code, trust_data)
+    runs = {name: Path(folder) for folder, name in run_names(folders).items()}
+    return _Found(results, runs, lambda: held_out_text(*held_out_of(folders)), Path("runs") / REPORT)
+
+
+def write_outputs(
+    results: "Results", folder: Path, drawn: "Sequence[Picture] | None" = None, links: Mapping[str, str] | None = None
+) -> Path:
+    """Write results.json, tables, plots and the report; returns the report's path.
+
+    drawn: the plots, if they are. links: model -> the page that shows it at work.
+    """
     from sympformer.studies.report.page import write_report
     from sympformer.studies.results import FILE, tables
     from sympformer.studies.results.plots import pictures, write_plots
@@ -107,7 +143,7 @@ def write_outputs(results: "Results", folder: Path, drawn: "Sequence[Picture] | 
         (work / "table.md").write_text(tables.markdown_table(results), encoding="utf-8")
         (work / "table.tex").write_text(tables.latex_table(results), encoding="utf-8")
         write_plots(drawn, work)
-        write_report(results, work / REPORT, drawn)
+        write_report(results, work / REPORT, drawn, links)
     return folder / REPORT
 
 

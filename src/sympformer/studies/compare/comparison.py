@@ -55,6 +55,14 @@ class Grid:
     cells: list[Cell]
     outcomes: list[Outcome]
 
+    def first_runs(self) -> dict[str, str]:
+        """Model -> the folder of its first run that did not diverge."""
+        runs: dict[str, str] = {}
+        for cell, done in zip(self.cells, self.outcomes, strict=True):
+            if done.diverged is None:
+                runs.setdefault(cell.model, cell.folder)
+        return runs
+
 
 class Comparison:
     """A comparison in its folder."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sympformer.data import Prepared
 from sympformer.errors import InputError, unknown_name
 from sympformer.progress import steps_with_progress
 from sympformer.studies.compare.assemble import METRICS, Entry, ScoredRun, describe_data, make_results, older, one_code
@@ -36,7 +37,7 @@ def runs_results(
     """
     if metric not in METRICS:
         raise unknown_name("metric", metric, METRICS)
-    names = {folder: _name(folder, folders) for folder in folders}
+    names = run_names(folders)
     if len(set(names.values())) < len(folders):
         raise InputError("a run is named twice: name each run once")
     if baseline is not None and baseline not in (*names, *names.values()):
@@ -63,6 +64,17 @@ def runs_results(
         config=configs,
         notes=[*older(entries), *NOTES, scored],
     )
+
+
+def run_names(folders: Sequence[str]) -> dict[str, str]:
+    """Folder -> what the report calls the run."""
+    return {folder: _name(folder, folders) for folder in folders}
+
+
+def held_out_of(folders: Sequence[str]) -> tuple[Prepared, str]:
+    """The tokens that the runs hold out, as the first one cuts them, and the split that is scored."""
+    runs = [load_run(folder) for folder in folders]
+    return open_data(runs[0].config.data), _common_split(runs)
 
 
 def _name(folder: str, folders: Sequence[str]) -> str:
