@@ -24,11 +24,22 @@ def without_mlp(layer: Any) -> Any:
     return bare
 
 
+def view_of(model: LanguageModel, idx: Tensor) -> View:
+    """What the tokens see, as the layers of the model are told."""
+    views = []
+
+    def call(layer: Any, state: State, view: View, k: int) -> State:
+        views.append(view)
+        return layer(state, view)
+
+    model.hidden(idx, call=call)
+    return views[0]
+
+
 @torch.no_grad()
 def states_by_loop(model: LanguageModel, idx: Tensor) -> list[State]:
     """A plain double loop over layers and halves, by the slow way."""
-    T, like = idx.shape[1], model.tokens.weight
-    view = View.make(model.cfg.causal, 0, T, like.device, like.dtype)
+    view = view_of(model, idx)
     states = [model.embed(idx)]
     with ops.plain():
         for layer in model.layers():
@@ -153,7 +164,9 @@ def test_rows_are_kept_on_request_only() -> None:
     assert torch.equal(some.attention, every.attention[..., [6, 2], :])
 
 
-@pytest.mark.parametrize("choice", ["gpt-dropout", "form-paper", "heads-multi-softmax", "value-tied-paper"])
+@pytest.mark.parametrize(
+    "choice", ["gpt-dropout", "form-paper", "heads-multi-softmax", "value-tied-paper", "rotary-averaged"]
+)
 @pytest.mark.parametrize("causal", [True, False])
 def test_softmax_rows_are_the_weights_of_the_values(choice: str, causal: bool) -> None:
     name, options = CHOICES[choice]
@@ -163,7 +176,7 @@ def test_softmax_rows_are_the_weights_of_the_values(choice: str, causal: bool) -
     rows = seen.attention[0]
     torch.testing.assert_close(rows.sum(-1), torch.ones_like(rows[..., 0]))
     assert bool((rows.triu(1) == 0).all()) == causal
-    view = View.make(causal, 0, 8, idx.device, torch.float64)
+    view = view_of(model, idx)
     if hasattr(layer, "oracle"):
         field = layer.oracle(layer.norm_attention(seen.x[0] + layer.scalars().mu * 0), view)
         torch.testing.assert_close(rows @ field.v, field.mean)
@@ -181,7 +194,7 @@ def test_linear_rows_are_means_of_scores(causal: bool) -> None:
     seen, layer = sf.watch(ours, idx, attention=True), ours.layers()[0]
     assert seen.attention is not None
     assert seen.y is not None
-    view = View.make(causal, 0, 8, idx.device, torch.float64)
+    view = view_of(ours, idx)
     velocity = layer.oracle(layer.norm_attention(seen.x[0] + layer.scalars().mu * seen.y[0]), view).velocity(seen.y[0])
     torch.testing.assert_close(seen.attention[0, :, 0] @ seen.y[0], velocity)
     baseline = make("linear-baseline", causal=causal)
