@@ -83,5 +83,5 @@ def test_logits_that_are_not_norm_and_head_have_no_lens() -> None:
             return output
 
     assert len(sf.watch(Doubled(), tokens(1, 4)).x) == 3
-    with pytest.raises(InputError, match="logits are not its final norm and head applied to its states"):
+    with pytest.raises(InputError, match="no logits that are its final norm and head applied to its states"):
         sf.watch(Doubled(), tokens(1, 4), lens=1)

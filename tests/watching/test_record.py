@@ -12,7 +12,7 @@ import sympformer as sf
 from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel
-from sympformer.nn import Layer, State, View
+from sympformer.nn import Layer, Stack, State, View
 from sympformer.watching import Record, Stage, readout
 from tests.models.cases import CHOICES, SIZE, every_choice, every_model, make, make_choice, tokens
 
@@ -113,6 +113,32 @@ def test_dynamics_without_halves_are_seen_layer_by_layer() -> None:
     assert seen.physics.hamiltonian == "No Hamiltonian is known of layers of this kind."
     with pytest.raises(InputError, match="does not show its rows"):
         sf.watch(model, tokens(1, 3), attention=True)
+
+
+class Bare(Stack):
+    """A stack with nothing around its layers."""
+
+    def __init__(self, cfg: sf.ModelConfig) -> None:
+        super().__init__(cfg)
+        self.blocks = self.new_blocks()
+
+    def forward(self, x: Tensor) -> Tensor:
+        view = View.make(self.cfg.causal, 0, x.shape[1], x.device, x.dtype)
+        return self.advance(State(x, torch.zeros_like(x), None, self.cfg.t0), view).x
+
+
+@torch.no_grad()
+def test_any_stack_of_layers_can_be_watched() -> None:
+    stack = Bare(sf.variant("softmax-exp-euler", **SIZE | {"causal": False})).double()
+    x = torch.randn(2, 5, SIZE["d_model"], dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    seen = sf.watch(stack, x, attention=[4])
+    assert torch.equal(seen.x[0], x)
+    torch.testing.assert_close(seen.x[-1], stack(x))
+    assert seen.attention is not None
+    assert seen.attention.shape == (SIZE["n_layer"], 2, 1, 1, 5)
+    assert "advance" not in vars(stack)
+    with pytest.raises(InputError, match="watch with lens=0"):
+        sf.watch(stack, x, lens=1)
 
 
 # --- the lens

@@ -35,7 +35,7 @@ class Record:
     every layer, and is there on request only, as is the `lens`.
     """
 
-    idx: Tensor  # (B, T) token ids
+    idx: Tensor  # (B, T) token ids, or what a stack was given, (B, T, d)
     stages: tuple[Stage, ...]
     x: Tensor  # (S, B, T, d) positions
     y: Tensor | None  # (S, B, T, d) momenta

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel
-from sympformer.nn import Layer, State, View
+from sympformer.nn import Layer, Stack, State, View
+from sympformer.nn.stack import Call
 from sympformer.watching import foreign
 from sympformer.watching.lens import Readout, look
 from sympformer.watching.physics import Sighting, gather
@@ -22,25 +23,31 @@ from sympformer.watching.record import Record, Stage
 def watch(model: nn.Module, idx: Tensor, *, attention: bool | Sequence[int] = False, lens: int = 0) -> Record:
     """Every token's position and momentum after the embedding and after each half of each layer, and the physics.
 
-    model: a `LanguageModel`, its Hugging Face form, or any Hugging Face causal model that gives hidden states (whole
-    layers, no momenta). idx: (B, T) token ids. attention: True keeps all attention rows, a sequence of places those of
-    its tokens; they are (layers, B, heads, rows, T), so ask for what you need. lens: keep so many best guesses of the
-    next token at every stage. The model is run in evaluation mode and left as it was.
+    model: a `LanguageModel`, its Hugging Face form, any other `nn.Stack` such as an encoder, or any Hugging Face causal
+    model that gives hidden states (whole layers, no momenta). idx: (B, T) token ids, or what a stack takes, (B, T, d).
+    attention: True keeps all attention rows, a sequence of places those of its tokens; they are (layers, B, heads,
+    rows, T), so ask for what you need. lens: keep so many best guesses of the next token at every stage. The model is
+    run in evaluation mode and left as it was.
     """
-    model = native(model)
+    model, rows = native(model), _rows(attention, idx)
     with _evaluating(model):
-        if isinstance(model, LanguageModel):
-            return _with_lens(_watch_ours(model, idx, _rows(attention, idx)), readout(model), lens)
-        seen, read = foreign.watch_foreign(model, idx, _rows(attention, idx))
-        return _with_lens(seen, read, lens)
+        if isinstance(model, Stack):
+            return _with_lens(_watch_ours(model, idx, rows), _readout(model), lens)
+        return _with_lens(*foreign.watch_foreign(model, idx, rows), lens)
 
 
 def readout(model: nn.Module) -> Readout:
     """What makes logits of positions: the final norm and the head of a language model of ours."""
-    ours = native(model)
-    if not isinstance(ours, LanguageModel):
+    read = _readout(native(model))
+    if read is None:
         raise InputError(f"{type(model).__name__} has no readout of ours: watch it with lens=5")
-    return lambda x: F.linear(ours.norm(x), ours.head_weight)
+    return read
+
+
+def _readout(model: nn.Module) -> Readout | None:
+    if not isinstance(model, LanguageModel):
+        return None
+    return lambda x: F.linear(model.norm(x), model.head_weight)
 
 
 def native(model: nn.Module) -> nn.Module:
@@ -81,18 +88,23 @@ class _Tape:
         return state
 
 
-def _watch_ours(model: LanguageModel, idx: Tensor, rows: tuple[int, ...]) -> Record:
-    layers, tape = model.layers(), _Tape(rows)
-    model.hidden(idx, call=lambda program, state, view, k: tape.run(layers[k], state, view, k))
+def _watch_ours(stack: Stack, inputs: Tensor, rows: tuple[int, ...]) -> Record:
+    layers, tape = stack.layers(), _Tape(rows)
+
+    def call(program: Any, state: State, view: View, k: int) -> State:
+        return tape.run(layers[k], state, view, k)
+
+    with _calling(stack, call):
+        stack(inputs)
     momentum = layers[0].has_momentum
     if rows and len(tape.attention) < len(layers):
         raise InputError("the attention of this model does not show its rows: watch it with attention=False")
     return Record(
-        idx,
+        inputs,
         tuple(tape.stages),
         torch.stack([state.x for state in tape.states]),
         torch.stack([state.y for state in tape.states]) if momentum else None,
-        gather(tape.figures, layers[0], model.cfg.causal, model.layer_scalars()),
+        gather(tape.figures, layers[0], stack.cfg.causal, stack.layer_scalars()),
         rows,
         torch.stack(tape.attention) if rows else None,
     )
@@ -104,12 +116,14 @@ def _with_lens(seen: Record, read: Readout | None, k: int) -> Record:
     if k == 0:
         return seen
     if read is None:
-        raise InputError("this model's logits are not its final norm and head applied to its states: watch with lens=0")
+        raise InputError(
+            "this model has no logits that are its final norm and head applied to its states: watch with lens=0"
+        )
     return Record(**vars(seen) | {"lens": look(read, seen.x, seen.idx, k)})
 
 
 def _rows(attention: bool | Sequence[int], idx: Tensor) -> tuple[int, ...]:
-    T = idx.shape[-1]
+    T = idx.shape[1] if idx.ndim > 1 else 0
     rows = tuple(range(T) if attention else ()) if isinstance(attention, bool) else tuple(attention)
     if wrong := [row for row in rows if not 0 <= row < T]:
         raise InputError(f"attention asks for the row of token {wrong[0]} in a text of {T} tokens, counted from 0")
@@ -126,6 +140,20 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
+
+
+@contextmanager
+def _calling(stack: Any, call: Call) -> Iterator[None]:
+    """Layers run by `call` within the block, whatever else a stack does around them."""
+
+    def advance(state: State, view: View, memories: Any = None, programs: Any = None, _: Any = None) -> State:
+        return type(stack).advance(stack, state, view, memories, programs, call)
+
+    stack.advance = advance
+    try:
+        yield
+    finally:
+        del stack.advance
 
 
 @contextmanager
