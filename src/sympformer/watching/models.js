@@ -15,7 +15,8 @@ function make(name, attributes = {}, ...children) {
 function short(value) { // three digits of a number
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
-  if (size >= 1e5 || (size > 0 && size < 1e-3)) value = value.toExponential(1).replace("e+", "e");
+  if (Number.isInteger(value) && size < 1e5) value = String(value);
+  else if (size >= 1e5 || (size > 0 && size < 1e-3)) value = value.toExponential(1).replace("e+", "e");
   else value = size >= 100 ? value.toFixed(0) : value.toPrecision(3);
   return value.replaceAll("-", "−");
 }
