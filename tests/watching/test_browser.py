@@ -41,9 +41,7 @@ def places(page: "Page", n: int = 0) -> list[Any]:
         page.locator(".space svg")
         .nth(n)
         .locator(".points circle")
-        .evaluate_all(  # type: ignore[no-any-return]
-            "all => all.map(c => [Number(c.getAttribute('cx')), Number(c.getAttribute('cy'))])"
-        )
+        .evaluate_all("all => all.map(c => [Number(c.getAttribute('cx')), Number(c.getAttribute('cy'))])")
     )
 
 

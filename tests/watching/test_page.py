@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import sympformer as sf
+from sympformer import watching
 from sympformer.cli import main
 from sympformer.errors import InputError
 from sympformer.watching.command import look_at, watch, write
@@ -202,4 +203,5 @@ def test_a_model_that_shows_no_rows_still_has_a_page(tmp_path: Path) -> None:
 
 
 def test_watch_is_a_name_of_the_package() -> None:
-    assert sf.watch is sf.watching.watch  # type: ignore[attr-defined]
+    assert sf.watch is watching.watch
+    assert "watch" in dir(sf)

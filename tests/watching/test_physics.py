@@ -63,7 +63,8 @@ def test_linear_energies_are_those_of_the_flow(causal: bool) -> None:
     assert seen.physics.kinetic is not None
     assert seen.physics.potential is not None
     for k, layer in enumerate(model.layers()):
-        system = flows.LinearAttention(*(m.detach() for m in layer.oracle.symmetric_matrices()), causal=causal)
+        A, V = (matrix.detach() for matrix in layer.oracle.symmetric_matrices())
+        system = flows.LinearAttention(A, V, causal=causal)
         x, y = positions(model, seen, k)
         torch.testing.assert_close(seen.physics.kinetic[k].sum(-1), system.kinetic(x, y))
         torch.testing.assert_close(seen.physics.potential[k].sum(-1), system.potential(x))

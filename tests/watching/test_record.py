@@ -52,7 +52,7 @@ def states_by_loop(model: LanguageModel, idx: Tensor) -> list[State]:
 def check(model: LanguageModel) -> None:
     idx = tokens(2, 7)
     seen, states = sf.watch(model, idx, lens=3), states_by_loop(model, idx)
-    close = {"rtol": 1e-10, "atol": 1e-12}
+    close: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-12}
     torch.testing.assert_close(seen.x, torch.stack([state.x for state in states]), **close)
     if model.layers()[0].has_momentum:
         assert seen.y is not None
@@ -165,10 +165,16 @@ def test_lens_knows_the_token_that_came_next() -> None:
 def test_the_lens_holds_few_logits_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     from sympformer.watching import lens
 
-    model, idx, sizes = make("softmax-exp-euler"), tokens(2, 5), []
+    model, idx, sizes = make("softmax-exp-euler"), tokens(2, 5), list[int]()
     whole = sf.watch(model, idx, lens=2).lens
     monkeypatch.setattr(lens, "LARGEST", 3 * SIZE["vocab_size"])
-    monkeypatch.setattr(lens, "_guesses", lambda logits, *rest, make=lens._guesses: (sizes.append(logits.numel()), make(logits, *rest))[1])  # fmt: skip  # noqa: E501
+    guesses = lens._guesses
+
+    def counted(logits: Tensor, *rest: Any) -> Any:
+        sizes.append(logits.numel())
+        return guesses(logits, *rest)
+
+    monkeypatch.setattr(lens, "_guesses", counted)
     parts = sf.watch(model, idx, lens=2).lens
     assert whole is not None
     assert parts is not None

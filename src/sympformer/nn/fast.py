@@ -89,7 +89,7 @@ def hamiltonian(layer: Any, state: State, view: View) -> State:
     x_next, y, history = _advance(layer, field, x, y, layer.time_step(s, t, k), history)
     if layer.mlp is not None:
         velocity = layer.mlp_velocity
-        u = y if velocity == "momentum" else v if velocity == "own" else (x_next - x) / s.h_x
+        u: Any = y if velocity == "momentum" else v if velocity == "own" else (x_next - x) / s.h_x
         update = layer.mlp(ops.plus(x_next, s.mlp_look_ahead, u))
         if layer.bound_mlp is None:  # nothing of u is carried on
             x_next = ops.plus(x_next, s.gamma, update)

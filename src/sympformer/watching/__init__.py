@@ -3,6 +3,6 @@
 from sympformer.watching.lens import Lens, Readout
 from sympformer.watching.physics import Physics, clusters, effective_rank
 from sympformer.watching.record import Record, Stage
-from sympformer.watching.watch import readout, watch
+from sympformer.watching.tape import readout, watch
 
 __all__ = ["Lens", "Physics", "Readout", "Record", "Stage", "clusters", "effective_rank", "readout", "watch"]

@@ -76,13 +76,14 @@ def _record(model: "nn.Module", idx: "Tensor", rows: range) -> "tuple[Record, li
     """All that a model shows, and what it does not: one that hides its rows or its head still has states."""
     from sympformer.errors import InputError
     from sympformer.watching.scene import GUESSES
-    from sympformer.watching.watch import watch as watch_model
+    from sympformer.watching.tape import watch as watch_model
 
     asked: dict[str, Any] = {"attention": rows, "lens": GUESSES}
     missing = []
-    for name, words in (("attention", "attention rows"), ("lens", "lens")):
+    trials: dict[str, tuple[str, Any]] = {"attention": ("attention rows", [0]), "lens": ("lens", 1)}
+    for name, (words, little) in trials.items():
         try:
-            watch_model(model, idx[:, :1], **{name: [0] if name == "attention" else 1})
+            watch_model(model, idx[:, :1], **{name: little})
         except InputError as error:
             missing.append(f"{words}: {error}.")
             del asked[name]
@@ -109,7 +110,7 @@ def _decoded(target: "Target", token: int) -> str:
 
 def _family(model: object) -> str:
     """The colour of a model, as in every plot of a comparison."""
-    from sympformer.watching.watch import native
+    from sympformer.watching.tape import native
 
     cfg = getattr(native(model), "cfg", None)  # type: ignore[arg-type]
     if cfg is None:
