@@ -74,7 +74,7 @@ def run_names(folders: Sequence[str]) -> dict[str, str]:
 def held_out_of(folders: Sequence[str]) -> tuple[Prepared, str]:
     """The tokens that the runs hold out, as the first one cuts them, and the split that is scored."""
     runs = [load_run(folder) for folder in folders]
-    return open_data(runs[0].config.data), _common_split(runs)
+    return open_own_data(runs[0].folder, runs[0].config), _common_split(runs)
 
 
 def _name(folder: str, folders: Sequence[str]) -> str:
