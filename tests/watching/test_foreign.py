@@ -32,7 +32,7 @@ def llama() -> Any:
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
     }
-    return LlamaForCausalLM(LlamaConfig(num_hidden_layers=2, **sizes, **SMALL)).double().eval()
+    return LlamaForCausalLM(LlamaConfig(**sizes, **SMALL)).double().eval()
 
 
 @pytest.mark.parametrize("build", [gpt2, llama])
