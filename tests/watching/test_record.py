@@ -12,7 +12,7 @@ import sympformer as sf
 from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel
-from sympformer.nn import Layer, Stack, State, View
+from sympformer.nn import Layer, State, View, perturb_
 from sympformer.watching import Record, Stage, readout
 from tests.models.cases import CHOICES, SIZE, every_choice, every_model, make, make_choice, tokens
 
@@ -115,30 +115,26 @@ def test_dynamics_without_halves_are_seen_layer_by_layer() -> None:
         sf.watch(model, tokens(1, 3), attention=True)
 
 
-class Bare(Stack):
-    """A stack with nothing around its layers."""
-
-    def __init__(self, cfg: sf.ModelConfig) -> None:
-        super().__init__(cfg)
-        self.blocks = self.new_blocks()
-
-    def forward(self, x: Tensor) -> Tensor:
-        view = View.make(self.cfg.causal, 0, x.shape[1], x.device, x.dtype)
-        return self.advance(State(x, torch.zeros_like(x), None, self.cfg.t0), view).x
-
-
+@pytest.mark.parametrize("dynamics", sf.nn.DYNAMICS)
+@pytest.mark.parametrize("share_layers", [False, True])
 @torch.no_grad()
-def test_any_stack_of_layers_can_be_watched() -> None:
-    stack = Bare(sf.variant("softmax-exp-euler", **SIZE | {"causal": False})).double()
-    x = torch.randn(2, 5, SIZE["d_model"], dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    seen = sf.watch(stack, x, attention=[4])
-    assert torch.equal(seen.x[0], x)
-    torch.testing.assert_close(seen.x[-1], stack(x))
+def test_encoders(dynamics: str, share_layers: bool) -> None:
+    encoder = sf.nn.Encoder(16, 2, 3, dynamics, share_layers=share_layers).double().eval()
+    perturb_(encoder)
+    x = torch.randn(2, 5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    seen = sf.watch(encoder, x, attention=[4])
+    _, states = encoder(x, return_states=True)
+    torch.testing.assert_close(seen.x[2::2], torch.stack([state.x for state in states]))
+    torch.testing.assert_close(seen.x[0], x)
+    if encoder.layers()[0].has_momentum:
+        assert seen.y is not None
+        torch.testing.assert_close(seen.y[2::2], torch.stack([state.y for state in states]))
     assert seen.attention is not None
-    assert seen.attention.shape == (SIZE["n_layer"], 2, 1, 1, 5)
-    assert "advance" not in vars(stack)
+    torch.testing.assert_close(seen.attention.sum(-1), torch.ones_like(seen.attention[..., 0]))
+    assert (seen.attention > 0).all()  # every token sees all
+    assert "advance" not in vars(encoder)
     with pytest.raises(InputError, match="watch with lens=0"):
-        sf.watch(stack, x, lens=1)
+        sf.watch(encoder, x, lens=1)
 
 
 # --- the lens
