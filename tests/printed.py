@@ -47,6 +47,9 @@ BEFORE = {
     "sympformer report runs/mine runs/other": ("runs/mine", "runs/other"),
     "sympformer report runs/first runs/second": ("runs/first", "runs/second"),
     "sympformer data info --data data/texts-gpt2": ("data/texts-tokenizer", "data/texts-gpt2"),
+    "sympformer watch runs/gpt runs/yurii runs/mine": ("runs/mine", "runs/gpt"),
+    "runs/yurii": ("runs/mine", "runs/yurii"),
+    "sympformer report runs/compare --watch": ("runs/demo", "runs/compare"),
     "exported/": ("hf/mine", "exported"),
     "data/storybook-bpe-2048": ("data/my-texts-tokenizer", "data/storybook-bpe-2048"),
 }
@@ -65,6 +68,7 @@ ELSEWHERE = {  # Python blocks that another test runs; all but those that need a
     "extending.md": "tests/test_extending.py",
     "huggingface.md": "tests/hf/test_modeling_doc.py",
     "layers.md": "tests/nn/test_layers_doc.py",
+    "watch.md": "tests/watching/test_doc.py",
 }
 EXPECTED = {"docs/examples/leaking_model.py": 1}  # exit codes other than 0: it leaks, and that is found
 STARTS = ("sympformer ", "torchrun ", "make ", "pip install", "hf ", "docs/", "SYMPFORMER_PARTS", "ONEDNN_")
