@@ -19,9 +19,13 @@ class DivergenceError(SympformerError, ArithmeticError):
     """A computation left the finite numbers."""
 
 
-def missing_extra(what: str, package: str, extra: str) -> InputError:
+class MissingPackage(InputError, ImportError):
+    """A package that only some parts need is not installed."""
+
+
+def missing_extra(what: str, package: str, extra: str) -> MissingPackage:
     """The error for a package that only some commands need, with the command that installs it."""
-    return InputError(f"{what} needs {package}: in a clone of sympformer, pip install '.[{extra}]' installs it")
+    return MissingPackage(f"{what} needs {package}: in a clone of sympformer, pip install '.[{extra}]' installs it")
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> InputError:

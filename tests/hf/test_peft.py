@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from sympformer.errors import InputError
 from tests.hf.helpers import checkpoint, every_variant, hf
 from tests.models.cases import tokens
 
@@ -67,10 +66,22 @@ def test_adapters_learn_and_merge(name: str, tmp_path: Path) -> None:
         ("linear-exp-euler", {"value": "tied"}),
     ],
 )
-def test_an_adapter_that_would_do_nothing_is_refused(name: str, fields: dict[str, Any]) -> None:
+def test_no_adapter_where_it_would_do_nothing(name: str, fields: dict[str, Any]) -> None:
+    """`all-linear` is all that multiplies; a matrix of a formula is refused by name, when the adapter is attached."""
     base, ids = hf(name, dtype=torch.float32, **fields).train(), tokens(2, 12)
-    with pytest.raises(InputError, match="reads that matrix and never calls it"):
-        attach(base, target_modules="all-linear")(input_ids=ids)
+    model = attach(base, target_modules="all-linear")
+    adapted = {n.rpartition(".")[2] for n, m in model.named_modules() if hasattr(m, "base_layer")}
+    assert adapted == set(lora_modules(base.config))
+    assert step(model, ids) != step(model, ids)
+    with pytest.raises(ValueError, match="Matrix"):
+        attach(hf(name, dtype=torch.float32, **fields), target_modules=["factor", "pull", "qk"])
+
+
+def test_names_that_peft_takes_by_default() -> None:
+    model, ids = attach(hf("linear-exp-euler", dtype=torch.float32).train(), target_modules=None), tokens(2, 12)
+    adapted = {n.rpartition(".")[2] for n, m in model.named_modules() if hasattr(m, "base_layer")}
+    assert adapted == set(lora_modules(model.config))
+    assert step(model, ids) != step(model, ids)
 
 
 def test_a_matrix_that_is_read_can_be_trained_whole() -> None:

@@ -81,9 +81,8 @@ def to_hugging_face(trained: TrainedRun) -> "SympFormerForCausalLM":
 
     from sympformer.hf import SympFormerForCausalLM
 
-    cfg, end = trained.model.cfg, trained.tokenizer.end_of_text
+    end = trained.tokenizer.end_of_text
     special = {"bos_token_id": end, "eos_token_id": end, "pad_token_id": end}
     model = SympFormerForCausalLM.from_language_model(trained.model, **special, auto_map=AUTO_MAP)
-    # without a length of its own, a text goes on to its end or as far as the model sees
-    model.generation_config = GenerationConfig(**special, max_length=cfg.block_size)
+    model.generation_config = GenerationConfig(**special)
     return model

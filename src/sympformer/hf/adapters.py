@@ -1,38 +1,32 @@
-"""Which matrices of a model an adapter (PEFT's LoRA) can be attached to, and a check that it was attached there.
+"""Which modules of a model an adapter (PEFT's LoRA) can be attached to: those that multiply.
 
-An adapter works on a module that the model calls. Some matrices are read instead, as mathematics: B of the softmax
-system, A when the value is tied to it, V of linear attention under kernel "spd". An adapter there would be trained to
-no effect; train the matrix itself (PEFT's `modules_to_save`).
+Matrices that are part of a formula (`nn.Matrix`: B of the softmax system, A where the value is tied to it) are no
+`nn.Linear`, so that `target_modules="all-linear"` leaves them alone and PEFT refuses them by name. To train one, take
+it whole: `modules_to_save=["factor"]`.
 """
+
+import sys
 
 import torch
 from torch import nn
 
-from sympformer.errors import InputError
 from sympformer.hf.configuration_sympformer import SympFormerConfig
 from sympformer.models import build_model
+
+# what `LoraConfig()` without names takes: every projection there may be
+DEFAULT = ["qkv", "qk", "potential", "out", "up", "down"]
 
 
 def lora_modules(config: SympFormerConfig) -> list[str]:
     """Names for LoraConfig(target_modules=...): every projection that the model calls."""
     with torch.device("meta"):
         blocks = build_model(config.to_model_config().replace(n_layer=1)).blocks
-    parents = [module for module in blocks.modules() if not isinstance(module, nn.Linear)]
-    called = [n for p in parents for n, c in p.named_children() if isinstance(c, nn.Linear) and n not in _read(p)]
-    return list(dict.fromkeys(called))
+    names = [name.rpartition(".")[2] for name, module in blocks.named_modules() if isinstance(module, nn.Linear)]
+    return list(dict.fromkeys(names))
 
 
-def check_adapters(model: nn.Module) -> None:
-    """Refuse an adapter on a module that is read and not called: it would be trained to no effect."""
-    for name, module in model.named_modules():
-        for part in _read(module):
-            if hasattr(getattr(module, part), "base_layer"):  # PEFT's name for what an adapter stands in front of
-                raise InputError(
-                    f"an adapter on {name}.{part} would do nothing, as the model reads that matrix and never calls it;"
-                    " take target_modules from sympformer.hf.lora_modules(model.config), or modules_to_save"
-                )
-
-
-def _read(module: nn.Module) -> tuple[str, ...]:
-    """The names of a module's matrices that are read, as it declares them."""
-    return getattr(module, "read_matrices", ())
+def tell_peft() -> None:
+    """Give PEFT the names it takes by default, once it is there. Importing it would take longer than all else here."""
+    if (constants := sys.modules.get("peft.utils.constants")) is not None:
+        mapping = constants.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+        mapping.setdefault(SympFormerConfig.model_type, DEFAULT)

@@ -8,10 +8,12 @@ the mark are taken in again by the next call.
 """
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from transformers import Cache as TransformersCache
+from transformers import DynamicCache
 
 from sympformer.errors import InputError
 from sympformer.hf.configuration_sympformer import SympFormerConfig
@@ -36,20 +38,50 @@ class Mark:
             layer.select(index)
 
 
+class KeysValues(NamedTuple):
+    """What a layer of softmax attention remembers, (B, H, t, d/H), averaged heads side by side."""
+
+    keys: Tensor
+    values: Tensor
+
+    @classmethod
+    def of(cls, memory: Any, width: int) -> "KeysValues":
+        pair = memory.pairs.rows.chunk(2, 1)  # (B, G, t, c) each
+        keys, values = (t.transpose(1, 2).flatten(2).unflatten(2, (-1, width)).transpose(1, 2) for t in pair)
+        return cls(keys, values)
+
+
 class SympFormerCache(TransformersCache):
     """What `generate()` hands from call to call. Make one with `SympFormerCache(model.config)`, or let it be made."""
 
-    def __init__(self, config: SympFormerConfig) -> None:
+    def __init__(self, config: SympFormerConfig, n_layer: int | None = None) -> None:
+        self.memory: Cache | None = None
         super().__init__(layers=[])
         cfg = config.to_model_config()
         if not cfg.causal:
             raise InputError("a model with full visibility cannot continue a text from a cache; use use_cache = False")
-        self.n_layer, self.limit, self.kind = cfg.n_layer, cfg.block_size, ATTENTIONS[cfg.attention].memory
-        self.memory: Cache | None = None
+        self.n_layer = cfg.n_layer if n_layer is None else n_layer
+        self.width = cfg.d_head
+        self.limit, self.kind = cfg.block_size, ATTENTIONS[cfg.attention].memory
         self.ids: Tensor | None = None  # (B, columns): kept where tokens cannot be forgotten
         self.real: Tensor | None = None  # (B, columns), False at padding; None: every column is a token
         self.mark: Mark | None = None
         self.recording = False
+
+    @classmethod
+    def adopt(cls, cache: TransformersCache, config: SympFormerConfig) -> "SympFormerCache":
+        """The cache that somebody handed in. An empty `DynamicCache` becomes one of ours, so that who goes on with the
+        same object goes on with what was seen."""
+        if isinstance(cache, cls):
+            return cache
+        if type(cache) is not DynamicCache or cache.get_seq_length():
+            raise InputError(
+                f"past_key_values must be a SympFormerCache or an empty DynamicCache, got {type(cache).__name__} with"
+                f" {int(cache.get_seq_length())} tokens; leave it out and the model makes its own"
+            )
+        cache.__class__ = cls
+        cls.__init__(cast(SympFormerCache, cache), config)
+        return cast(SympFormerCache, cache)
 
     @property
     def seen(self) -> int:
@@ -106,6 +138,17 @@ class SympFormerCache(TransformersCache):
         self.mark = None
 
     # What transformers asks of a cache.
+
+    @property
+    def layers(self) -> list[Any]:
+        """The keys and values of softmax attention, layer by layer, for those who look; linear attention has none."""
+        if self.memory is None or not self.memory.layers[0].croppable:
+            return []
+        return [KeysValues.of(layer, self.width) for layer in self.memory.layers]
+
+    @layers.setter
+    def layers(self, none: list[Any]) -> None:
+        """The base class starts with none."""
 
     def __len__(self) -> int:
         return self.n_layer

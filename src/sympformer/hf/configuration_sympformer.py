@@ -3,10 +3,11 @@
 """The config of a model in Hugging Face's form. It holds a `ModelConfig` whole, and nothing of it twice."""
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
-from transformers import GenerationConfig, PreTrainedConfig
+from transformers import PreTrainedConfig
 
 from sympformer.errors import InputError, unknown_name
 from sympformer.models import ModelConfig
@@ -20,13 +21,6 @@ SIZES = {
     "num_attention_heads": "n_head",
     "max_position_embeddings": "block_size",
     "tie_word_embeddings": "tie_head",
-}
-# what transformers itself writes into a config, or hands to one, beyond the declared fields
-_ELSEWHERE = {
-    *("model_type", "name_or_path", "_name_or_path", "_commit_hash", "torch_dtype", "num_labels", "output_attentions"),
-    *("attn_implementation", "_attn_implementation_internal", "_attn_implementation_autoset", "per_layer_config"),
-    *("experts_implementation", "_experts_implementation_internal", "quantization_config", "auto_map"),
-    *("tokenizer_class", "custom_pipelines"),
 }
 
 
@@ -70,6 +64,11 @@ class SympFormerConfig(PreTrainedConfig):
         self.format_version = FORMAT_VERSION
         super().__post_init__(**kwargs)
 
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """As in transformers, after a look for slips: what is written can be read."""
+        _check_names(vars(self))
+        super().save_pretrained(*args, **kwargs)
+
     @classmethod
     def from_model_config(cls, cfg: ModelConfig, **kwargs: Any) -> "SympFormerConfig":
         """The Hugging Face form of a `ModelConfig`; `kwargs` such as eos_token_id come on top."""
@@ -85,11 +84,10 @@ class SympFormerConfig(PreTrainedConfig):
 
 
 def _check_names(names: Iterable[str]) -> None:
-    """Refuse names that neither this config nor transformers knows."""
-    known = _ELSEWHERE | GenerationConfig().to_dict().keys()
+    """Refuse a name that is nearly one of ours, and so a slip. Others are kept, as transformers keeps them."""
     for name in names:
-        if name not in known:
-            raise unknown_name("config field", name, SympFormerConfig.__annotations__)
+        if name not in OWN and get_close_matches(name, OWN, n=1, cutoff=0.85):
+            raise unknown_name("config field", name, OWN)
 
 
 def _check_options(options: dict[str, Any] | None) -> None:
@@ -98,5 +96,7 @@ def _check_options(options: dict[str, Any] | None) -> None:
         if options is not None and own in options:
             raise InputError(f"model_options holds {own!r}, which belongs to the config field {name!r}; give it there")
 
+
+OWN = tuple(SympFormerConfig.__annotations__)
 
 __all__ = ["SympFormerConfig"]

@@ -1,4 +1,4 @@
-"""What may be given to a model: tokens, their places, a mask of their padding. All else is refused in words."""
+"""What may be given to a model: tokens, their places, a mask. What cannot be honoured is refused in words."""
 
 from typing import Any
 
@@ -10,38 +10,35 @@ from sympformer.hf.cache import SympFormerCache
 from sympformer.models import Given
 from sympformer.nn import same_text
 
-# arguments that other models take, and why these do not
-REFUSED = {
-    "output_attentions": "attention is computed without its matrix",
-    "token_type_ids": "there is one type; set tokenizer.model_input_names = ['input_ids', 'attention_mask']",
-}
+# what others hand on with their arguments and what needs no answer here
+IGNORED = ("cache_position", "num_items_in_batch", "output_router_logits")
+# packed texts, told to flash attention; here places that start again say the same
+PACKED = ("cu_seq_lens_k", "cu_seq_lens_q", "max_length_k", "max_length_q", "seq_idx")
 KNOWN = (
-    "attention_mask",
-    "input_ids",
-    "inputs_embeds",
-    "labels",
-    "logits_to_keep",
-    "output_hidden_states",
-    "past_key_values",
-    "position_ids",
-    "use_cache",
+    *("attention_mask", "input_ids", "inputs_embeds", "labels", "logits_to_keep", "output_attentions"),
+    *("output_hidden_states", "output_momenta", "past_key_values", "position_ids", "shift_labels", "use_cache"),
 )
 
 
-def check_names(others: dict[str, Any]) -> None:
-    """Refuse everything a model of this kind cannot honour."""
+def check_names(others: dict[str, Any], position_ids: Tensor | None) -> None:
+    """Refuse everything a model of this kind cannot honour. What is None asks for nothing."""
     for name, value in others.items():
-        if name not in REFUSED:
+        if value is None or name in IGNORED:
+            continue
+        if name == "token_type_ids":
+            if bool(value.any()):
+                raise InputError("token_type_ids are not supported: there is one type of token; leave them out")
+        elif name not in PACKED:
             raise unknown_name("argument", name, KNOWN)
-        if value is not None and value is not False:
-            raise InputError(f"{name} is not supported: {REFUSED[name]}")
+        elif position_ids is None:
+            raise InputError(f"{name} comes with position_ids here, which say where texts begin; give both")
 
 
 def is_packed(position_ids: Tensor | None, attention_mask: Tensor | None) -> bool:
     """Whether rows hold several texts: no mask says otherwise, and places start again at 0 inside a row."""
     if position_ids is None or attention_mask is not None:
         return False
-    return bool((position_ids[:, 1:] == 0).any())
+    return torch.compiler.is_compiling() or bool((position_ids[:, 1:] == 0).any())
 
 
 def given_of(
@@ -52,15 +49,45 @@ def given_of(
     cache: SympFormerCache | None,
 ) -> Given:
     """What is known of the new columns (B, T), as the language model takes it."""
-    padding = None if attention_mask is None else ~_new_tokens(shape, attention_mask, cache)
-    seen = None
-    if position_ids is not None and is_packed(position_ids, attention_mask) and (cache is None or not cache.seen):
-        seen = same_text(position_ids)
-    return Given(padding, position_ids, inputs_embeds, seen)
+    start = 0 if cache is None else cache.seen
+    if attention_mask is not None and attention_mask.ndim == 4:
+        return Given(None, position_ids, inputs_embeds, _visible(attention_mask))
+    real = None if attention_mask is None else _tokens(shape, attention_mask, cache)
+    mask = None
+    if position_ids is not None and not start and is_packed(position_ids, attention_mask):
+        mask = same_text(position_ids)
+    elif position_ids is not None and _is_known(position_ids, shape, real, cache):
+        position_ids = None
+    return Given(None if real is None else ~real[:, start:], position_ids, inputs_embeds, mask)
 
 
-def _new_tokens(shape: tuple[int, int], mask: Tensor, cache: SympFormerCache | None) -> Tensor:
-    """Which of the new columns (B, T) hold a token, by a mask of all columns."""
+def said_last(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """Hidden states (B, T, d) with those of a text's last token in the padding behind it.
+
+    So the last column of a row says what comes next, wherever its padding stands.
+    """
+    if attention_mask is None or attention_mask.ndim != 2:
+        return hidden
+    real = attention_mask[:, -hidden.shape[1] :] != 0
+    if not torch.compiler.is_compiling() and not bool((real[:, :-1] & ~real[:, 1:]).any()):
+        return hidden  # no padding behind a token
+    places = torch.arange(real.shape[1], device=real.device)
+    last = (real * places).cummax(1).values
+    return hidden.gather(1, last.unsqueeze(-1).expand_as(hidden))
+
+
+def _visible(mask: Tensor) -> Tensor:
+    """A mask (B, 1, T, S) of what is seen, of one in either of the usual forms: True, or 0 against large negatives."""
+    if mask.dtype == torch.bool:
+        return mask
+    if not torch.compiler.is_compiling() and bool(((mask != 0) & (mask > -1e4)).any()):
+        raise InputError("an attention_mask of numbers in four dimensions must hold 0 where a token is seen and large"
+                         " negative numbers where it is not; give a boolean one, True where it is seen")  # fmt: skip
+    return mask == 0
+
+
+def _tokens(shape: tuple[int, int], mask: Tensor, cache: SympFormerCache | None) -> Tensor:
+    """Which of all columns (B, seen + T) hold a token."""
     seen = 0 if cache is None else cache.seen
     whole = (shape[0], seen + shape[1])
     if mask.shape != whole:
@@ -72,8 +99,23 @@ def _new_tokens(shape: tuple[int, int], mask: Tensor, cache: SympFormerCache | N
         raise InputError(
             "attention_mask hides other earlier tokens than the one the cache was made with; keep that one"
         )
-    return real[:, seen:]
+    return real
 
 
 def _same(given: Tensor, kept: Tensor | None) -> bool:
     return bool(given.all()) if kept is None else torch.equal(given, kept)
+
+
+def _is_known(places: Tensor, shape: tuple[int, int], real: Tensor | None, cache: SympFormerCache | None) -> bool:
+    """Whether places are those that tokens have anyway, as `generate()` writes them down: then nothing depends on them.
+
+    (A cache can go back only over tokens that stand where they stand anyway.)
+    """
+    if torch.compiler.is_compiling() or places.ndim != 2 or places.shape[1] != shape[1]:
+        return False
+    (_, T), start = shape, 0 if cache is None else cache.seen
+    if real is None and cache is not None and cache.real is not None:
+        real = torch.cat([cache.real, cache.real.new_ones(shape)], 1)
+    if real is None:
+        return bool((places == torch.arange(start, start + T, device=places.device)).all())
+    return bool(((places == real.cumsum(1)[:, -T:] - 1) | ~real[:, -T:]).all())

@@ -3,30 +3,36 @@
 """The models of `sympformer.models` as Hugging Face models: a wrapper around the same modules, for all variants."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, cast
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import checkpoint
+from transformers import Cache as TransformersCache
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.generation import GenerationMode
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
-from transformers.utils import can_return_tuple
+from transformers.utils import can_return_tuple, logging
 
 from sympformer import ops
 from sympformer.errors import InputError
-from sympformer.hf.adapters import check_adapters
+from sympformer.hf.adapters import tell_peft
 from sympformer.hf.cache import Mark, SympFormerCache
 from sympformer.hf.configuration_sympformer import SympFormerConfig
-from sympformer.hf.inputs import check_names, given_of, is_packed
+from sympformer.hf.inputs import check_names, given_of, is_packed, said_last
 from sympformer.models import NOTHING, Cache, Decoder, Given, LanguageModel, build_model
 from sympformer.models.model import Head
-from sympformer.nn import LearnedScalars, Norm, Projection, RMSNorm, State, View
-from sympformer.nn.fast import Program
+from sympformer.nn import LearnedScalars, Matrix, Norm, Projection, RMSNorm, State, View
+from sympformer.nn.fast import Program, untouched
 
+logger = logging.get_logger(__name__)
 # Beside the caches, not in them: a cache is copied and sent about, a decoder holds the model.
 DECODERS: WeakKeyDictionary[SympFormerCache, Decoder] = WeakKeyDictionary()
 
@@ -39,11 +45,16 @@ class SympFormerPreTrainedModel(PreTrainedModel):
     config_class = SympFormerConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
+    _supports_sdpa = True  # and means the same as "eager": there is one attention path, flash kernels with their lse
     # trf-ignore: TRF022 - the layers are those of sympformer.nn.dynamics
     _no_split_modules: ClassVar = ["Classical", "Nesterov", "Hamiltonian"]  # type: ignore[misc]
     _skip_keys_device_placement: ClassVar = ["past_key_values"]  # type: ignore[misc]
     # a step size of 0.05 in bfloat16 has three digits, and the clock adds them up
     _keep_in_fp32_modules_strict: ClassVar = ["scalars"]  # type: ignore[misc]
+
+    def post_init(self) -> None:
+        super().post_init()
+        tell_peft()
 
     @classmethod
     def from_pretrained(cls, *args: Any, use_safetensors: bool | None = True, **kwargs: Any) -> Any:
@@ -60,9 +71,9 @@ class SympFormerPreTrainedModel(PreTrainedModel):
         if isinstance(module, LearnedScalars):
             for name, parameter in module.named_parameters(recurse=False):
                 init.copy_(parameter, module.start(name))  # type: ignore[arg-type]
-        elif isinstance(module, Projection) and module.identity:
+        elif isinstance(module, Projection | Matrix) and module.identity:
             init.eye_(module.weight)
-        elif isinstance(module, Projection):
+        elif isinstance(module, Projection | Matrix):
             init.normal_(module.weight, std=module.std)
         elif isinstance(module, Norm | RMSNorm):
             init.constant_(module.weight, module.gain)
@@ -79,12 +90,81 @@ class SympFormerPreTrainedModel(PreTrainedModel):
         return embeddings
 
     def _set_gradient_checkpointing(
-        self, enable: bool = True, gradient_checkpointing_func: Callable[..., Any] = checkpoint, every_n_layers: int = 1
+        self, enable: bool = True, gradient_checkpointing_func: Callable[..., Any] = checkpoint, **options: Any
     ) -> None:
-        if getattr(gradient_checkpointing_func, "keywords", {}).get("use_reentrant"):
-            raise InputError("use_reentrant = True loses gradients between these layers; set it to False, or leave it")
-        super()._set_gradient_checkpointing(enable, gradient_checkpointing_func, every_n_layers)
-        cast(SympFormerModel, self.base_model).checkpoint_every = every_n_layers
+        """As in transformers; where torch's own function is not told how, it takes the way it recommends."""
+        func = gradient_checkpointing_func
+        if getattr(func, "func", func) is checkpoint and "use_reentrant" not in getattr(func, "keywords", {}):
+            func = partial(func, use_reentrant=False)
+        super()._set_gradient_checkpointing(enable, func, **options)
+
+
+class TimeStep(GradientCheckpointingLayer):
+    """A layer as transformers checkpoints it: tensors in, tensors out. It holds nothing of its own."""
+
+    @property
+    def reentrant(self) -> bool:
+        """Whether the backward pass runs inside the layer, apart from the others'."""
+        return bool(getattr(self._gradient_checkpointing_func, "keywords", {}).get("use_reentrant"))
+
+    def run(self, layer: Program, state: State, view: View) -> State:
+        """The layer, forgotten and computed anew in the backward pass."""
+        leaves, before = tree_flatten(state)
+        after = before
+
+        def call(*leaves: Any) -> tuple[Any, ...]:
+            nonlocal after
+            new, after = tree_flatten(layer(tree_unflatten(leaves, before), view))
+            return tuple(new)
+
+        leaves = self(call, *leaves)
+        return cast(State, tree_unflatten(leaves, after))
+
+    def forward(self, call: Callable[..., tuple[Any, ...]], *leaves: Any) -> tuple[Any, ...]:
+        return call(*leaves)
+
+
+class Watch(NamedTuple):
+    """What somebody wants to see of the layers: lists to fill, None where nobody asks."""
+
+    hidden: list[Tensor] | None = None
+    momenta: list[Tensor] | None = None
+    kernels: list[Tensor] | None = None
+
+    def before(self, state: State, view: View) -> State:
+        """Note a state; what was noted is what the layer gets, so that gradients reach it."""
+        if self.hidden is not None:
+            state = state._replace(x=view.tokens(state.x))
+            self.hidden.append(state.x)
+        if self.momenta is not None:
+            state = state._replace(y=view.tokens(state.y))
+            self.momenta.append(state.y)
+        return state
+
+    def after(self, state: State, view: View, last: bool) -> State:
+        """The momenta of the last layer too; its positions get their norm first."""
+        if last and self.momenta is not None:
+            self.momenta.append(view.tokens(state.y))
+        return state
+
+
+WATCHED = ("output_hidden_states", "output_momenta", "output_attentions")  # as in `Watch`
+
+
+# trf-ignore: TRF057
+@dataclass
+class SympFormerOutput(BaseModelOutputWithPast):
+    """The usual output, and with output_momenta the momenta beside the hidden states."""
+
+    momenta: tuple[Tensor, ...] | None = None
+
+
+# trf-ignore: TRF057
+@dataclass
+class SympFormerCausalLMOutput(CausalLMOutputWithPast):
+    """The same of a language model."""
+
+    momenta: tuple[Tensor, ...] | None = None
 
 
 # trf-ignore: TRF057
@@ -95,8 +175,7 @@ class SympFormerModel(SympFormerPreTrainedModel):
         super().__init__(config)
         self.body = build_model(config.to_model_config().replace(tie_head=True))
         self.causal = self.body.cfg.causal
-        self.gradient_checkpointing = False
-        self.checkpoint_every = 1
+        self.steps = nn.ModuleList(TimeStep() for _ in range(config.num_hidden_layers))
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -111,92 +190,101 @@ class SympFormerModel(SympFormerPreTrainedModel):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        past_key_values: SympFormerCache | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: TransformersCache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Any,
-    ) -> BaseModelOutputWithPast:
-        """input_ids (B, T) or inputs_embeds (B, T, d), attention_mask (B, T) with zeros at padding, anywhere in a row
-        (with a cache: of all columns so far). position_ids (B, T): places other than those that follow from the mask;
-        where they start again at 0 and there is no mask, a new text begins, which sees nothing of the others.
+    ) -> SympFormerOutput:
+        """input_ids (B, T) or inputs_embeds (B, T, d). attention_mask: (B, T) with zeros at padding, anywhere in a row
+        (with a cache: of all columns so far), or (B, 1, T, S), what every token sees of all columns.
+        position_ids (B, T): places other than those that follow from the mask; where they start again at 0 and there is
+        no mask, a new text begins, which sees nothing of the others.
 
-        Hidden states are zero at padding. Without gradients a cache is made and returned unless use_cache is False;
-        with gradients, only if it is True. output_hidden_states: the embedding, then every layer, the last normalised.
+        Hidden states are zero at padding. output_hidden_states: the embedding, then every layer, the last normalised;
+        output_momenta: the momenta beside them; output_attentions: the kernel (B, H, T, S) of every layer.
         """
-        collect = kwargs.pop("output_hidden_states", None)
-        collect = bool(self.config.output_hidden_states if collect is None else collect)
-        position_ids = kwargs.pop("position_ids", None)
-        check_names(kwargs)
+        watch = Watch(*(self._wanted(name, kwargs) for name in WATCHED))
+        check_names(kwargs, position_ids)
         tokens = input_ids if inputs_embeds is None else inputs_embeds
         if tokens is None or tokens.ndim < 2 or (input_ids is not None and inputs_embeds is not None):
             raise InputError("give input_ids of shape (batch, tokens), or inputs_embeds in their place")
-        if torch.is_grad_enabled() and self.training:
-            check_adapters(self.body)
         if past_key_values is None and use_cache is None and is_packed(position_ids, attention_mask):
             use_cache = False  # several texts in a row: which of them would go on?
         cache = self._cache(past_key_values, use_cache)
         given = given_of((tokens.shape[0], tokens.shape[1]), attention_mask, position_ids, inputs_embeds, cache)
         if cache is None:
-            states = self._states(input_ids, None, given, collect)
+            last = self._states(input_ids, None, given, watch)
         else:
-            states = self._continue(input_ids, tokens, cache, given, collect)
-        return BaseModelOutputWithPast(
-            last_hidden_state=cast(Any, states[-1]),  # transformers' own hints change between versions
-            past_key_values=cache,
-            hidden_states=cast(Any, tuple(states) if collect else None),
-        )
+            last = self._continue(input_ids, tokens, cache, given, watch)
+        if watch.hidden is not None:
+            watch.hidden.append(last)
+        hidden, momenta, kernels = (cast(Any, None if seen is None else tuple(seen)) for seen in watch)
+        last = cast(Any, last)  # transformers' own hints change between versions
+        return SympFormerOutput(last, cache, hidden, kernels, momenta)
 
-    def _cache(self, given: object, use_cache: bool | None) -> SympFormerCache | None:
+    def _wanted(self, name: str, kwargs: dict[str, Any]) -> list[Tensor] | None:
+        """A place for what was asked for, by argument or else by config."""
+        asked = kwargs.pop(name, None)
+        return [] if (getattr(self.config, name, False) if asked is None else asked) else None
+
+    def new_cache(self) -> SympFormerCache:
+        """An empty cache, of all layers even where the config asks for fewer (an early exit)."""
+        return SympFormerCache(self.config, self.body.cfg.n_layer)
+
+    def _cache(self, given: TransformersCache | None, use_cache: bool | None) -> SympFormerCache | None:
         """The cache to use: the one that was given, a new one, or none."""
-        if given is not None and not isinstance(given, SympFormerCache):
-            raise InputError(
-                f"past_key_values must be a SympFormerCache, got {type(given).__name__};"
-                " leave it out and the model makes its own"
-            )
-        wanted = use_cache if use_cache is not None else self.config.use_cache and not torch.is_grad_enabled()
-        if self.gradient_checkpointing and self.training and (given is not None or use_cache):
+        checkpointed = self.training and any(step.gradient_checkpointing for step in self.steps)
+        if checkpointed and (given is not None or use_cache):
             raise InputError("a cache and gradient checkpointing exclude each other; set use_cache = False")
         if given is not None:
-            return given
-        return SympFormerCache(self.config) if wanted and (use_cache or self.causal) else None
+            return SympFormerCache.adopt(given, self.config)
+        wanted = use_cache if use_cache is not None else self.config.use_cache and self.causal and not checkpointed
+        return self.new_cache() if wanted else None
 
-    def _states(self, ids: Tensor | None, memory: Cache | None, given: Given, collect: bool) -> list[Tensor]:
-        """The hidden states of texts (B, T): the last, or with `collect` all of them. Zero at padding."""
-        states: list[Tensor] = []
+    def _states(self, ids: Tensor | None, memory: Cache | None, given: Given, watch: Watch) -> Tensor:
+        """The last hidden states of texts (B, T). Zero at padding."""
+        depth = self.config.num_hidden_layers
 
         def call(layer: Program, state: State, view: View, k: int) -> State:
-            if collect:
-                states.append(view.tokens(state.x))
-            if self.gradient_checkpointing and self.training and k % self.checkpoint_every == 0:
-                return self._gradient_checkpointing_func(layer, state, view)
-            return layer(state, view)
+            if k >= depth:  # an early exit, as assisted decoding asks for it
+                return state
+            state = watch.before(state, view)
+            step, view = self.steps[k], view._replace(kernels=watch.kernels)
+            if step.gradient_checkpointing and step.reentrant:  # what layers share would be gone through once for each
+                layer = self.body.layers()[k]
+            state = step.run(layer, state, view) if step.gradient_checkpointing else layer(state, view)
+            return watch.after(state, view, last=k + 1 == depth)
 
-        last = self.body.hidden(ids, memory, given, call)
-        return [*states, last]
+        return self.body.hidden(ids, memory, given, call)
 
-    def _decoder(self, cache: SympFormerCache, collect: bool) -> Decoder | None:
+    def _decoder(self, cache: SympFormerCache, watch: Watch) -> Decoder | None:
         """The fast way to continue the texts of a cache, while nothing learns and nobody watches."""
-        if torch.is_grad_enabled() or self.training or collect:
+        if torch.is_grad_enabled() or self.training or any(seen is not None for seen in watch):
+            return None
+        depth = self.config.num_hidden_layers
+        if depth != self.body.cfg.n_layer or torch.compiler.is_compiling():
             return None
         if cache not in DECODERS:
             DECODERS[cache] = Decoder(self.body)
         return DECODERS[cache]
 
     def _continue(
-        self, ids: Tensor | None, tokens: Tensor, cache: SympFormerCache, given: Given, collect: bool
-    ) -> list[Tensor]:
+        self, ids: Tensor | None, tokens: Tensor, cache: SympFormerCache, given: Given, watch: Watch
+    ) -> Tensor:
         """New columns through a cache."""
-        memory, decoder = cache.admit(tokens, given.key_padding_mask), self._decoder(cache, collect)
-        self._catch_up(cache, memory)
-        states = [decoder.hidden(ids, memory, given)] if decoder else self._states(ids, memory, given, collect)
-        cache.took_in(ids if given.position_ids is None else None)
-        return states
+        memory, decoder = cache.admit(tokens, given.key_padding_mask), self._decoder(cache, watch)
+        self._catch_up(cache, memory, watch)
+        last = decoder.hidden(ids, memory, given) if decoder else self._states(ids, memory, given, watch)
+        cache.took_in(ids if given.position_ids is None and given.mask is None else None)
+        return last
 
-    def _catch_up(self, cache: SympFormerCache, memory: Cache) -> None:
+    def _catch_up(self, cache: SympFormerCache, memory: Cache, watch: Watch) -> None:
         """Take in again what a step back has lost, and mark the place if more such steps will follow."""
         if (waiting := cache.waiting) is not None:
             ids, real = waiting
-            self.body.hidden(ids, memory, NOTHING if real is None else Given(key_padding_mask=~real))
+            unseen = Watch(kernels=None if watch.kernels is None else [])
+            self._states(ids, memory, NOTHING if real is None else Given(key_padding_mask=~real), unseen)
         if cache.recording and cache.ids is not None and cache.mark is None and memory.length:
             cache.mark = Mark.of(memory)
 
@@ -220,51 +308,67 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        past_key_values: SympFormerCache | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: TransformersCache | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        shift_labels: Tensor | None = None,
         **kwargs: Any,
-    ) -> CausalLMOutputWithPast:
+    ) -> SympFormerCausalLMOutput:
         """As `SympFormerModel`, and with `labels` (B, T) the loss: column t predicts label t + 1, -100 does not count.
 
         In training with labels the logits are neither made nor returned unless `logits_to_keep` asks for them: 0 for
-        all columns, n for the last n. num_items_in_batch: divide the summed loss by it instead of taking the mean.
+        all columns, n for the last n, indices for these. shift_labels: labels that column t predicts.
+        num_items_in_batch: divide the summed loss by it instead of taking the mean.
         """
-        if labels is not None and use_cache is None:
+        learning = labels is not None or shift_labels is not None
+        if learning and use_cache is None:
             use_cache = False
         outputs = self.model(
-            input_ids, attention_mask, past_key_values, inputs_embeds, use_cache, return_dict=True, **kwargs
+            input_ids,
+            attention_mask,
+            position_ids,
+            past_key_values,
+            inputs_embeds,
+            use_cache,
+            return_dict=True,
+            **kwargs,
         )
-        hidden = outputs.last_hidden_state
-        loss = None if labels is None else self._loss(hidden, labels, attention_mask, num_items_in_batch)
+        hidden, loss = outputs.last_hidden_state, None
+        if learning:
+            targets = self._targets(hidden, labels, shift_labels, attention_mask)
+            loss = self._loss(hidden, targets, num_items_in_batch)
         logits = None
         if logits_to_keep is not None or loss is None or not self.training:
-            kept = logits_to_keep if logits_to_keep is not None else 0
-            logits = self.lm_head(hidden[:, -kept:] if isinstance(kept, int) else hidden[:, kept])
-        return CausalLMOutputWithPast(
-            loss=cast(Any, loss),
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            hidden_states=outputs.hidden_states,
-        )
+            kept, said = logits_to_keep if logits_to_keep is not None else 0, said_last(hidden, attention_mask)
+            logits = self.lm_head(said[:, -kept:] if isinstance(kept, int) else said[:, kept])
+        seen = outputs.past_key_values, outputs.hidden_states, outputs.attentions, outputs.momenta
+        return SympFormerCausalLMOutput(cast(Any, loss), logits, *seen)
 
-    def _loss(self, hidden: Tensor, labels: Tensor, mask: Tensor | None, n_items: Tensor | int | None) -> Tensor:
-        """The shifted cross-entropy, a few rows of logits at a time. Padding predicts nothing."""
-        if labels.shape != hidden.shape[:2]:
+    def _targets(self, hidden: Tensor, labels: Tensor | None, shifted: Tensor | None, mask: Tensor | None) -> Tensor:
+        """What every column (B, T) predicts. Padding predicts nothing."""
+        name, given = ("labels", cast(Tensor, labels)) if shifted is None else ("shift_labels", shifted)
+        if given.shape != hidden.shape[:2]:
             raise InputError(
-                f"labels must have the shape of input_ids, {tuple(hidden.shape[:2])}, not {tuple(labels.shape)}"
+                f"{name} must have the shape of input_ids, {tuple(hidden.shape[:2])}, not {tuple(given.shape)}"
             )
-        targets = F.pad(labels[:, 1:].to(hidden.device), (0, 1), value=-100)
-        if mask is not None:
+        targets = given.to(hidden.device)
+        if shifted is None:
+            targets = F.pad(targets[:, 1:], (0, 1), value=-100)
+        if mask is not None and mask.ndim == 2:
             targets = targets.masked_fill(mask[:, -targets.shape[1] :] == 0, -100)
+        return targets
+
+    def _loss(self, hidden: Tensor, targets: Tensor, n_items: Tensor | int | None) -> Tensor:
+        """The cross-entropy, a few rows of logits at a time."""
         n_counted = (targets != -100).sum()
         if n_items is not None and n_counted == 0:
             return hidden.sum() * 0  # the mean of nothing is nan, but a share of the other batches' items is zero
-        # the head's matrix can be read only while the head is nothing but a matrix: no adapter, no quantisation
-        if type(self.lm_head) in (Head, nn.Linear) and not hasattr(self.lm_head, "_hf_hook"):
+        # the head's matrix can be read only while the head is nothing but a matrix: no adapter, no hook, no offloading
+        if type(self.lm_head) in (Head, nn.Linear) and untouched(self.lm_head):
             mean = ops.linear_cross_entropy(hidden, self.lm_head.weight, targets)
         else:
             mean = F.cross_entropy(self.lm_head(hidden).float().flatten(0, 1), targets.flatten())
@@ -285,20 +389,40 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
         if kind not in (None, "dynamic"):
             raise InputError(f"cache_implementation = {kind!r} does not fit these layers; leave it out")
         mask = model_kwargs.get("attention_mask")
-        if mask is not None and bool((mask[:, -1] == 0).any()):
-            raise InputError("a batch to continue must be padded on the left; set tokenizer.padding_side = 'left'")
+        mask = mask if mask is not None and mask.ndim == 2 else None
+        if generation_config.prefill_chunk_size and mask is not None and bool((mask[:, -1] == 0).any()):
+            raise InputError(
+                "a prompt taken in by chunks must be padded on the left: set tokenizer.padding_side = 'left'"
+            )
         padding = 0 if mask is None else int((mask == 0).sum(1).min())
         # candidates are tried together with the token that follows them
         needed = max_cache_length - padding + (generation_mode == GenerationMode.ASSISTED_GENERATION)
-        if needed > self.config.max_position_embeddings:
-            raise InputError(
-                f"prompt and new tokens need {needed} places and the model has max_position_embeddings ="
-                f" {self.config.max_position_embeddings}; ask for fewer with max_new_tokens"
+        room = self.config.max_position_embeddings
+        if needed > room:
+            generation_config.max_length -= needed - room
+            logger.warning_once(
+                f"prompt and new tokens need {needed} places and the model has max_position_embeddings = {room}:"
+                " texts end there; ask for fewer with max_new_tokens"
             )
         if generation_config.use_cache is not False and model_kwargs.get("past_key_values") is None:
-            model_kwargs["past_key_values"] = SympFormerCache(self.config)
+            model_kwargs["past_key_values"] = self.model.new_cache()
             if generation_config.is_assistant:
                 model_kwargs["past_key_values"].activate_past_recording()
+
+    def _prepare_generated_length(
+        self, generation_config: Any, has_default_max_length: bool, *args: Any, inputs_tensor: Tensor, **kwargs: Any
+    ) -> Any:
+        """Without a length a text goes on to its end or as far as the model sees."""
+        if has_default_max_length and generation_config.max_new_tokens is None:
+            room = self.config.max_position_embeddings - inputs_tensor.shape[1]
+            generation_config.max_new_tokens = max(room, 0) + 1  # the last token takes no place
+        return super()._prepare_generated_length(
+            generation_config, has_default_max_length, *args, inputs_tensor=inputs_tensor, **kwargs
+        )
+
+    def _prepare_position_ids_for_generation(self, *args: Any, **kwargs: Any) -> Any:
+        """None: places follow from the mask, also behind a text that is padded on the right."""
+        return None
 
     @classmethod
     def from_language_model(cls, model: LanguageModel, **config_fields: Any) -> "SympFormerForCausalLM":

@@ -110,7 +110,9 @@ class LanguageModel(Stack):
         start = 0 if cache is None else cache.length
         real = real_columns(given.key_padding_mask, (B, T))
         columns = real if cache is None else cache.columns(T, real)
-        places = self._places(start, T, columns, given.position_ids)
+        tokens = idx if idx is not None else given.inputs_embeds
+        assert tokens is not None
+        places = self._places(start, T, columns, given.position_ids, tokens.device)
         state = self.embed(idx, places, given.inputs_embeds)
         view = self._view(state.x, start, columns, given.mask)
         view = view._replace(rotation=self.positions.rotation(places, self.tokens.weight.dtype))
@@ -131,13 +133,13 @@ class LanguageModel(Stack):
             return self.start(x)
         return self.start(x, with_positions(self.token_momenta(idx), self.position_momenta, places))
 
-    def _places(self, start: int, T: int, columns: Tensor | None, given: Tensor | None) -> Tensor:
+    def _places(self, start: int, T: int, columns: Tensor | None, given: Tensor | None, device: torch.device) -> Tensor:
         """The places of the last T columns in their texts, (T,) or (B, T): padding takes none."""
         room = self.cfg.block_size
         if given is None and columns is None:
             if start + T > room:
                 raise self._too_long(start + T)
-            return torch.arange(start, start + T, device=self.tokens.weight.device)
+            return torch.arange(start, start + T, device=device)
         places = given
         if places is None:
             assert columns is not None

@@ -5,7 +5,7 @@ from sympformer.nn.config import StackConfig
 from sympformer.nn.dynamics import Classical, Hamiltonian, Layer, Nesterov, State
 from sympformer.nn.encoder import Encoder, EncoderLayer
 from sympformer.nn.parameters import DECAYED, GROUPS, grouped_parameters, perturb_
-from sympformer.nn.parts import MLP, Embedding, Norm, Projection, RMSNorm
+from sympformer.nn.parts import MLP, Embedding, Matrix, Norm, Projection, RMSNorm
 from sympformer.nn.positions import Positions, Rotation
 from sympformer.nn.presets import PRESETS
 from sympformer.nn.rows import ATTENTIONS, DYNAMICS, MLPS, NORMS, POSITIONS, TABLES, register
@@ -32,6 +32,7 @@ __all__ = [
     "Hamiltonian",
     "Layer",
     "LearnedScalars",
+    "Matrix",
     "Memory",
     "Nesterov",
     "Norm",

@@ -21,12 +21,12 @@ from sympformer.flows.damping import Scalar
 from sympformer.nn.attention.base import View
 from sympformer.nn.attention.linear import LinearAttention, LinearOracle
 from sympformer.nn.attention.queries import QueryKeys
-from sympformer.nn.attention.softmax import SoftmaxAttention, SoftmaxField, SoftmaxOracle
+from sympformer.nn.attention.softmax import Mobility, SoftmaxAttention, SoftmaxField, SoftmaxOracle
 from sympformer.nn.dynamics.base import State
 from sympformer.nn.dynamics.classical import Classical, bounded
 from sympformer.nn.dynamics.hamiltonian import Hamiltonian, HamiltonianScalars
 from sympformer.nn.dynamics.nesterov import Nesterov
-from sympformer.nn.parts import MLP, Norm, Projection, RMSNorm, rms_norm
+from sympformer.nn.parts import MLP, Matrix, Norm, Projection, RMSNorm, rms_norm
 from sympformer.nn.scalars import LearnedScalars
 
 Program = Callable[[State, View], State]
@@ -270,8 +270,10 @@ def _fold_forward(module: nn.Module) -> Function:
 
 
 def _fold_oracle(module: Any) -> Function:
-    kept = module.matrices()
-    view: Any = _children(module, matrices=lambda: kept)
+    read = [part for part in module.modules() if isinstance(part, Matrix | Mobility)]
+    kept = module.matrices() if all(map(untouched, read)) else None
+    parts = {} if kept is None else {"matrices": lambda: kept}
+    view: Any = _children(module, **parts)
     return partial(SoftmaxOracle.forward, view)
 
 

@@ -32,6 +32,26 @@ class Projection(nn.Linear):
             nn.init.normal_(self.weight, std=self.std)
 
 
+class Matrix(nn.Module):
+    """A matrix (n_out, n_in) that is part of a formula. Calling it gives it, by way of whatever stands before modules.
+
+    No `nn.Linear`: what adapters and quantisation put in place of one would never multiply anything here.
+    """
+
+    group = "matrix"
+
+    def __init__(self, n_in: int, n_out: int, std: float = STD, identity: bool = False) -> None:
+        super().__init__()
+        self.std, self.identity = std, identity
+        self.weight = nn.Parameter(torch.empty(n_out, n_in))
+        self.reset_parameters()
+
+    reset_parameters = Projection.reset_parameters
+
+    def forward(self) -> Tensor:
+        return self.weight
+
+
 class Embedding(nn.Embedding):
     """A table of vectors."""
 

@@ -149,9 +149,17 @@ def symplectic_scan_naive(
         return position_out.to(dtype), momentum_out.to(dtype)
 
 
+def linear_rows(q: Tensor, k: Tensor, *, causal: bool = True, seen: Tensor | None = None) -> Tensor:
+    """The matrix <q_i, k_j> (B, H, Tq, Tk) of `linear_attention`, zero where j is not in vis(i), for those who want to
+    see it. Queries belong to the last Tq of the Tk tokens."""
+    with no_autocast(q):
+        q, k = _widen(q, k)
+        return _visible(q @ k.mT, causal, seen)
+
+
 def _visible(products: Tensor, causal: bool, seen: Tensor | None) -> Tensor:
-    """Zero where token j is not in vis(i), (..., T, T)."""
-    products = products.tril() if causal else products
+    """Zero where token j is not in vis(i), (..., T, S)."""
+    products = products.tril(products.size(-1) - products.size(-2)) if causal else products
     return products if seen is None else products.masked_fill(~seen, 0)
 
 

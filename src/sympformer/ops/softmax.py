@@ -134,17 +134,27 @@ def attention_lse_naive(
     _check_bias(q, k, bias)
     if causal:
         _check_causal(q, k)
+    rows, lse = attention_rows(q, k, scale=scale, causal=causal, bias=bias)
+    with torch.autocast(q.device.type, enabled=False):
+        return (rows @ v.to(rows.dtype)).to(q.dtype), lse
+
+
+def attention_rows(
+    q: Tensor, k: Tensor, *, scale: float, causal: bool = True, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The matrix P_ij (B, H, Tq, Tk) of `attention_lse` and its lse, in float32 at least: for those who want to see it.
+
+    Queries belong to the last Tq of the Tk tokens.
+    """
     work = torch.promote_types(q.dtype, torch.float32)
     with torch.autocast(q.device.type, enabled=False):
         scores = scale * (q.to(work) @ k.to(work).mT)  # (B, H, Tq, Tk)
         if bias is not None:
             scores = scores + bias.to(work)
         if causal:
-            later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+            later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1 + k.size(2) - q.size(2))
             scores = scores.masked_fill(later, float("-inf"))
-        lse = scores.logsumexp(-1)  # (B, H, Tq)
-        out = scores.softmax(-1) @ v.to(work)  # (B, H, Tq, dh)
-    return out.to(q.dtype), lse
+        return scores.softmax(-1), scores.logsumexp(-1)
 
 
 def merge_attention(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[Tensor, Tensor]:

@@ -51,6 +51,7 @@ class View(NamedTuple):
     real: Tensor | None = None  # (B, T), False at padding; None: every column is a token
     bias: Tensor | None = None  # (B, 1, 1 or T, S), what hides keys: of all S columns so far, the present ones last
     seen: Tensor | None = None  # (B, 1, T, S), where tokens see some of the others only: those of their text, say
+    kernels: list[Tensor] | None = None  # where attention leaves its matrix (B, H, T, S), if somebody wants to see it
 
     @classmethod
     def make(cls, causal: bool, start: int, T: int, device: torch.device, dtype: torch.dtype) -> "View":
@@ -81,6 +82,13 @@ class View(NamedTuple):
         # in bfloat16 log n would be off by up to 0.016, and z by as much
         log_n = n.to(torch.promote_types(dtype, torch.float32)).log()
         return cls(causal, n.to(dtype).unsqueeze(-1), log_n)
+
+    def show(self, rows: Tensor, n_head: int) -> Tensor:
+        """Leave the rows of a kernel (B, 1 or H, T, S) for those who want to see them, under every head that shares
+        them; what comes back is to be used, so that gradients reach what was left."""
+        assert self.kernels is not None
+        self.kernels.append(rows.expand(-1, n_head, -1, -1))
+        return self.kernels[-1][:, : rows.shape[1]]
 
     def shown(self, k: Tensor) -> Tensor:
         """Keys (B, H, T, c), zero at padding, so that nothing of it is in any sum."""
@@ -182,6 +190,12 @@ class GrowingRows:
         self._buffer = torch.cat((*past, rows), -2)
         self.length = self._buffer.shape[-2]
         return self._buffer
+
+    @property
+    def rows(self) -> Tensor:
+        """All rows so far."""
+        assert self._buffer is not None
+        return self._buffer.narrow(-2, 0, self.length)
 
     def select(self, index: Tensor) -> None:
         """Keep and reorder batch rows."""

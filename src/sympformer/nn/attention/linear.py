@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.flows import Field
-from sympformer.nn.attention.base import AttentionKind, ClassicalAttention, View, kernels
+from sympformer.nn.attention.base import AttentionKind, ClassicalAttention, GrowingRows, View, kernels
 from sympformer.nn.attention.queries import QueryKeys, by_head, refuse_qk_norm, refuse_turns
 from sympformer.nn.config import StackConfig
-from sympformer.nn.parts import STD, Projection, dropout, merge_heads, split_heads
+from sympformer.nn.parts import STD, Matrix, Projection, dropout, merge_heads, split_heads
 
 
 @dataclass
@@ -26,13 +26,25 @@ class StateMemory:
 
     croppable: ClassVar[bool] = False
     state: Tensor | None = None  # (B, H, d, d)
+    keys: GrowingRows | None = None  # of all tokens, as long as somebody wants to see the kernel
+
+    def see(self, k: Tensor) -> Tensor:
+        """The keys of the present tokens and of all before, if the kernel was looked at from the start."""
+        if self.state is None:
+            self.keys = GrowingRows()
+        if self.keys is None:
+            raise InputError("linear attention keeps no keys of earlier tokens, so its kernel can be shown only where"
+                             " it was asked for from the first call on; ask there, or leave the cache out")  # fmt: skip
+        return self.keys.append(k)
 
     def select(self, index: Tensor) -> None:
         if self.state is not None:
             self.state = self.state[index]
+        if self.keys is not None:
+            self.keys.select(index)
 
     def copy(self) -> "StateMemory":
-        return StateMemory(self.state)
+        return StateMemory(self.state, None if self.keys is None else self.keys.copy())
 
     def crop(self, length: int) -> None:
         if self.state is not None:
@@ -53,6 +65,7 @@ class LinearField(Field):
     k: Tensor  # (B, H, T, c)
     view: View
     dropout: float  # of the force; 0 where nothing is dropped
+    n_head: int = 1  # that share the kernel
 
     def velocity(self, y: Tensor) -> Tensor:
         return self.both(y)[0]
@@ -66,10 +79,13 @@ class LinearField(Field):
         Turned keys R_j k_j are turned back by R_i, so that the pull too depends on distances alone.
         """
         heads, memory = split_heads(y, self.q.shape[1]).to(self.q.dtype), self.view.memory
+        rows = shown_rows(self.q, self.k, self.view, self.n_head)
         if memory is None:
             moved, pulled = ops.symplectic_scan(self.q, self.k, heads, causal=self.view.causal, seen=self.view.seen)
         else:
             moved, pulled, memory.state = ops.symplectic_step(memory.state, self.q, self.k, heads)
+        if rows is not None and memory is None:
+            moved = (rows @ heads.to(rows.dtype) * self.view.n).to(moved.dtype)
         velocity = merge_heads(moved / self.view.n)
         pull = merge_heads(pulled / self.view.n)
         if self.view.rotation is not None:
@@ -98,15 +114,14 @@ class LinearOracle(nn.Module):
         super().__init__()
         d, m = cfg.d_model, cfg.width_key
         self.n_kernel, self.scale = kernels(cfg)
-        self.dropout, self.spd = cfg.dropout, cfg.kernel == "spd"
+        self.n_head, self.dropout, self.spd = cfg.n_head, cfg.dropout, cfg.kernel == "spd"
         self.widths = m, (cfg.n_key_head if self.n_kernel > 1 else cfg.n_head) * cfg.d_query
-        self.qk = Projection(d, m if self.spd else sum(self.widths))
+        tied = cfg.value == "tied"  # then W_Q and W_K are part of the force too
+        self.qk = (Matrix if tied else Projection)(d, m if self.spd else sum(self.widths))
         self.query_keys = QueryKeys(cfg)
         std = 0.0 if cfg.zero_start else STD
-        self.potential = Projection(d, d, std)
-        self.pull = None if cfg.value == "tied" else Projection(m, d, std)
-        read = {"pull": True, "qk": self.pull is None, "potential": self.spd}
-        self.read_matrices = tuple(name for name, is_read in read.items() if is_read)
+        self.potential = (Matrix if self.spd else Projection)(d, d, std)
+        self.pull = None if tied else Matrix(m, d, std)
 
     def forward(self, x: Tensor, view: View) -> LinearField:
         """The field at positions x (B, T, d)."""
@@ -115,20 +130,21 @@ class LinearOracle(nn.Module):
         if self.spd:
             A, V = self.symmetric_matrices()
             q, k = (split_heads(t, 1) for t in (F.linear(x, A), x))
-            return LinearField(F.linear(x, V), A, q, view.shown(k.to(q.dtype)), view, drop)
-        q, k = by_head(self.query_keys(self.qk(x), view.rotation), self.widths, self.n_kernel)
-        return LinearField(self.potential(x), self.back(), self.scale * q, view.shown(k), view, drop)
+            return LinearField(F.linear(x, V), A, q, view.shown(k.to(q.dtype)), view, drop, self.n_head)
+        qk = self.qk(x) if self.pull is not None else F.linear(x, self.qk())
+        q, k = by_head(self.query_keys(qk, view.rotation), self.widths, self.n_kernel)
+        return LinearField(self.potential(x), self.back(), self.scale * q, view.shown(k), view, drop, self.n_head)
 
     def back(self) -> Tensor:
         """The matrix that carries the pull from key space to the tokens: scale W_Q', or its own."""
         if self.pull is not None:
-            return self.pull.weight
-        W_Q, _ = self.qk.weight.split_with_sizes(self.widths)
+            return self.pull()
+        W_Q, _ = self.qk().split_with_sizes(self.widths)
         return self.scale * W_Q.mT
 
     def symmetric_matrices(self) -> tuple[Tensor, Tensor]:
         """A, positive definite, and V, of kernel "spd"."""
-        W, V = self.qk.weight, self.potential.weight
+        W, V = self.qk(), self.potential()
         A = self.scale * W.mT @ W + self.EPS * torch.eye(len(V), dtype=W.dtype, device=W.device)
         return A, (V + V.mT) / 2
 
@@ -140,11 +156,25 @@ class LinearAttention(ClassicalAttention):
         check_view(view)
         q, k, v = by_head(qkv, self.widths, self.n_head)
         k = view.shown(k)
+        rows = shown_rows(self.scale * q, k, view, self.n_head)
+        if rows is not None and view.memory is None:
+            return (rows @ v.to(rows.dtype)).to(v.dtype)
         if view.memory is None:
             sums = ops.linear_attention(self.scale * q, k, v, causal=view.causal, seen=view.seen)
         else:
             sums, view.memory.state = ops.linear_attention_step(view.memory.state, self.scale * q, k, v)
         return sums / view.n
+
+
+def shown_rows(q: Tensor, k: Tensor, view: View, n_head: int) -> Tensor | None:
+    """<q_i, k_j> / n_i, if somebody wants to see it."""
+    memory = view.memory
+    if view.kernels is None:
+        if memory is not None:
+            memory.keys = None
+        return None
+    keys = k if memory is None else memory.see(k)
+    return view.show(ops.linear_rows(q, keys, causal=view.causal, seen=view.seen) / view.n, n_head)
 
 
 def check_view(view: View) -> None:

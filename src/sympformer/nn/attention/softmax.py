@@ -20,7 +20,7 @@ from sympformer.nn.attention.base import AttentionKind, ClassicalAttention, Grow
 from sympformer.nn.attention.inverse import symmetric_inverse
 from sympformer.nn.attention.queries import QueryKeys, by_head, per_query, refuse_qk_norm, refuse_turns
 from sympformer.nn.config import StackConfig
-from sympformer.nn.parts import Projection, dropout, merge_heads, residual_std, split_heads
+from sympformer.nn.parts import Matrix, Projection, dropout, merge_heads, residual_std, split_heads
 
 # log z is kept in [-10, 10]: z and 1/z then stay below 22,027, which products with a momentum can carry in float32
 LOG_Z_BOUND = 10.0
@@ -28,6 +28,9 @@ LOG_Z_BOUND = 10.0
 # (B = V A^-1 starts large: rho of 1e5 is ordinary there).
 RHO_BOUND = 1e12
 FORCE_BOUND = 1e17  # a norm squares what it is given: sums of such squares still fit into float32
+
+
+Attend = Callable[[Tensor], tuple[Tensor, Tensor]]  # values -> (sum_j P_ij values_j, lse_i)
 
 
 @dataclass
@@ -85,16 +88,15 @@ class Mobility(nn.Module):
     """
 
     EPS = 1e-4
-    read_matrices = ("factor",)  # as mathematics; a module in its place would not be called
 
     def __init__(self, cfg: StackConfig) -> None:
         super().__init__()
         self.kind = cfg.mobility
-        self.factor = Projection(cfg.d_model, cfg.d_model, identity=cfg.mobility != "derived")
+        self.factor = Matrix(cfg.d_model, cfg.d_model, identity=cfg.mobility != "derived")
 
     def forward(self, A: Tensor | None) -> Tensor:
         """The matrix B; `A` is needed by "derived" only."""
-        W = self.factor.weight
+        W = self.factor()
         if self.kind == "free":
             return W
         if self.kind == "spd":
@@ -111,7 +113,7 @@ class SoftmaxField(Field):
 
     form: str
     B: Tensor  # (d, d)
-    attend: Callable[[Tensor], tuple[Tensor, Tensor]]  # values -> (sum_j P_ij values_j, lse_i)
+    attend: Attend
     v: Tensor  # (B, H, T, c)
     mean: Tensor  # (B, H, T, c)
     log_z: Tensor  # (B, H, T, 1)
@@ -178,11 +180,11 @@ class SoftmaxOracle(nn.Module):
         d = cfg.d_model
         self.n_kernel, self.scale = kernels(cfg)
         self.n_group = cfg.n_key_head if self.n_kernel > 1 else 1
+        self.n_head = cfg.n_head
         self.tied, self.form, self.dropout = cfg.value == "tied", cfg.form, cfg.dropout
         self.widths = d, self.n_group * (d // self.n_kernel), self.n_group * (d // self.n_kernel)
-        self.qkv = Projection(d, 2 * cfg.width_key if self.tied else sum(self.widths))
+        self.qkv = Matrix(d, 2 * cfg.width_key) if self.tied else Projection(d, sum(self.widths))
         self.query_keys = QueryKeys(cfg)
-        self.read_matrices = ("qkv",) if self.tied else ()
         self.mobility = Mobility(cfg)
         self.out = Projection(d, d, std=residual_std(cfg)) if cfg.heads == "projected" else None
 
@@ -196,12 +198,7 @@ class SoftmaxOracle(nn.Module):
         else:
             q, k, v = view.memory.remember(qkv, self.n_kernel, self.n_group)
 
-        def attend(values: Tensor) -> tuple[Tensor, Tensor]:
-            a = q if q.dtype == values.dtype else q.to(values.dtype)
-            if view.memory is not None:
-                return ops.cached_attention_lse(a, k, values, scale=scale, bias=view.bias)
-            return ops.attention_lse(a, k, values, scale=scale, causal=view.causal, bias=view.bias)
-
+        attend = attending(q, k, scale, view) if view.kernels is None else showing(q, k, scale, view, self.n_head)
         mean, lse = attend(v)
         log_z = (lse - view.log_n).clamp(-LOG_Z_BOUND, LOG_Z_BOUND).unsqueeze(-1)
         drop = self.dropout if self.training else 0.0
@@ -219,11 +216,35 @@ class SoftmaxOracle(nn.Module):
 
         In float32 at least: B may divide by it.
         """
-        weight = self.qkv.weight
+        weight = self.qkv()
         with torch.autocast(weight.device.type, enabled=False):
             W_Q, W_K = weight.to(torch.promote_types(weight.dtype, torch.float32)).chunk(2)
             A = self.scale * W_K.mT @ W_Q
             return (A + A.mT) / 2
+
+
+def attending(q: Tensor, k: Tensor, scale: float, view: View) -> Attend:
+    """The kernel of some queries and keys, ready for values."""
+
+    def attend(values: Tensor) -> tuple[Tensor, Tensor]:
+        a = q if q.dtype == values.dtype else q.to(values.dtype)
+        if view.memory is not None:
+            return ops.cached_attention_lse(a, k, values, scale=scale, bias=view.bias)
+        return ops.attention_lse(a, k, values, scale=scale, causal=view.causal, bias=view.bias)
+
+    return attend
+
+
+def showing(q: Tensor, k: Tensor, scale: float, view: View, n_head: int) -> Attend:
+    """The same by its matrix, which somebody wants to see."""
+    rows, lse = ops.attention_rows(q, k, scale=scale, causal=view.causal, bias=view.bias)
+    rows = view.show(rows, n_head)
+
+    def attend(values: Tensor) -> tuple[Tensor, Tensor]:
+        ops.note_pass()
+        return (rows @ values.to(rows.dtype)).to(values.dtype), lse
+
+    return attend
 
 
 def _tied_projections(x: Tensor, A: Tensor) -> Tensor:
@@ -238,10 +259,13 @@ class SoftmaxAttention(ClassicalAttention):
     def mixed(self, qkv: Tensor, view: View) -> Tensor:
         if view.memory is None:
             q, k, v = by_head(qkv, self.widths, self.n_head)
+        else:
+            q, k, v = view.memory.remember(qkv, self.n_head, self.n_key_head)
+        if view.kernels is not None:
+            return showing(q, k, self.scale, view, self.n_head)(v)[0]
+        if view.memory is None:
             return ops.attention(q, k, v, scale=self.scale, causal=view.causal, bias=view.bias)
-        past = view.memory.remember(qkv, self.n_head, self.n_key_head)
-        out, _ = ops.cached_attention_lse(*past, scale=self.scale, bias=view.bias)
-        return out
+        return ops.cached_attention_lse(q, k, v, scale=self.scale, bias=view.bias)[0]
 
 
 def check(cfg: StackConfig) -> None:
