@@ -102,11 +102,6 @@ class SympFormerPreTrainedModel(PreTrainedModel):
 class TimeStep(GradientCheckpointingLayer):
     """A layer as transformers checkpoints it: tensors in, tensors out. It holds nothing of its own."""
 
-    @property
-    def reentrant(self) -> bool:
-        """Whether the backward pass runs inside the layer, apart from the others'."""
-        return bool(getattr(self._gradient_checkpointing_func, "keywords", {}).get("use_reentrant"))
-
     def run(self, layer: Program, state: State, view: View) -> State:
         """The layer, forgotten and computed anew in the backward pass."""
         leaves, before = tree_flatten(state)
@@ -251,9 +246,9 @@ class SympFormerModel(SympFormerPreTrainedModel):
                 return state
             state = watch.before(state, view)
             step, view = self.steps[k], view._replace(kernels=watch.kernels)
-            if step.gradient_checkpointing and step.reentrant:  # what layers share would be gone through once for each
-                layer = self.body.layers()[k]
-            state = step.run(layer, state, view) if step.gradient_checkpointing else layer(state, view)
+            if step.gradient_checkpointing:
+                layer = partial(step.run, self.body.layers()[k])  # it shares nothing that is worked out for all layers
+            state = layer(state, view)
             return watch.after(state, view, last=k + 1 == depth)
 
         return self.body.hidden(ids, memory, given, call)
@@ -315,7 +310,6 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        shift_labels: Tensor | None = None,
         **kwargs: Any,
     ) -> SympFormerCausalLMOutput:
         """As `SympFormerModel`, and with `labels` (B, T) the loss: column t predicts label t + 1, -100 does not count.
@@ -324,6 +318,7 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
         all columns, n for the last n, indices for these. shift_labels: labels that column t predicts.
         num_items_in_batch: divide the summed loss by it instead of taking the mean.
         """
+        shift_labels = kwargs.pop("shift_labels", None)  # named above it would be a label that the Trainer waits for
         learning = labels is not None or shift_labels is not None
         if learning and use_cache is None:
             use_cache = False

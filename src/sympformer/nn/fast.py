@@ -7,7 +7,7 @@ product it leads to, so constants are worked out once and modules are called dir
 """
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -170,18 +170,24 @@ class Schedule:
 
     def __init__(self, damping: LogLinear, t: Tensor, h: Scalar, first: int) -> None:
         self._damping, self._t, self._h, self.first = damping, t, h, first
+        self._made: dict[str, Sequence[Tensor]] = {}  # no `cached_property`: torch.compile stops at its lock
 
-    @cached_property
+    @property
     def alpha(self) -> Sequence[Tensor]:
-        return self._damping.alpha(self._t).unbind()
+        return self._once("alpha", self._t)
 
-    @cached_property
+    @property
     def sigma(self) -> Sequence[Tensor]:
-        return self._damping.sigma(self._t, self._h).unbind()
+        return self._once("sigma", self._t, self._h)
 
-    @cached_property
+    @property
     def weight(self) -> Sequence[Tensor]:
-        return self._damping.weight(self._t, self._h).unbind()
+        return self._once("weight", self._t, self._h)
+
+    def _once(self, name: str, *step: Scalar) -> Sequence[Tensor]:
+        if name not in self._made:
+            self._made[name] = getattr(self._damping, name)(*step).unbind()
+        return self._made[name]
 
 
 class AtStep:
