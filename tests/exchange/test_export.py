@@ -135,7 +135,7 @@ def test_what_the_folder_holds(trained: Path, exported: Path) -> None:
     assert config.auto_map["AutoModelForCausalLM"] == "modeling_sympformer.SympFormerForCausalLM"
     generation = GenerationConfig.from_pretrained(exported)
     assert generation.eos_token_id == generation.pad_token_id == run.tokenizer.end_of_text
-    assert generation.max_length == run.model.cfg.block_size
+    assert generation.max_length is None  # to the end of the text or of the context
     loaded = AutoTokenizer.from_pretrained(exported)
     assert loaded("One day\n🙂").input_ids == run.tokenizer.encode("One day\n🙂")
 

@@ -175,7 +175,7 @@ def test_kernels_on_request(kind: str) -> None:
     """The kernel of every layer, by argument or config, whole, padded and from a cache; nothing else changes."""
     model, ids = of_kind(kind), tokens(2, 8)
     n_head = model.config.num_attention_heads
-    out, plain = model(ids, output_attentions=True, use_cache=False), model(ids, use_cache=False)
+    out, plain = model(ids, output_attentions=True), model(ids, use_cache=False)
     assert plain.attentions is None
     assert alike(out.logits, plain.logits)
     assert [tuple(rows.shape) for rows in out.attentions] == [(2, n_head, 8, 8)] * 2

@@ -10,7 +10,7 @@ pytest.importorskip("accelerate", reason="needs the extra hf")
 pytest.importorskip("peft", reason="needs the extra hf")
 
 PAGE = Path(__file__).parents[2] / "docs" / "huggingface.md"
-SECTIONS = ("Loading and saving", "Generation", "Trainer", "Adapters (PEFT)")
+SECTIONS = ("Loading and saving", "The forward pass", "Generation", "Trainer", "Adapters (PEFT)")
 
 
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,5 +23,9 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for block in blocks:
             exec(block, names)
     assert (tmp_path / "my-model" / "model.safetensors").exists()
+    assert names["rows"].shape == (2, 2, 5, 5)  # type: ignore[attr-defined]
+    assert names["more"].shape == (2, 9)  # type: ignore[attr-defined]
+    assert names["last"].shape == (1, 2, 300)  # type: ignore[attr-defined]
+    assert names["says"].shape == (2, 3)  # type: ignore[attr-defined]
     assert names["b"].shape == (2, 13)  # type: ignore[attr-defined]
     assert any("lora_" in name for name, _ in names["adapted"].named_parameters())  # type: ignore[attr-defined]

@@ -54,6 +54,8 @@ class SympFormerPreTrainedModel(PreTrainedModel):
 
     def post_init(self) -> None:
         super().post_init()
+        if not any("scalars" in name.split(".") for name, _ in self.named_parameters()):
+            self._keep_in_fp32_modules_strict = set()  # layers that learn no scalars have nothing to keep
         tell_peft()
 
     @classmethod

@@ -84,9 +84,7 @@ class LinearField(Field):
             moved, pulled = ops.symplectic_scan(self.q, self.k, heads, causal=self.view.causal, seen=self.view.seen)
         else:
             moved, pulled, memory.state = ops.symplectic_step(memory.state, self.q, self.k, heads)
-        if rows is not None and memory is None:
-            moved = (rows @ heads.to(rows.dtype) * self.view.n).to(moved.dtype)
-        velocity = merge_heads(moved / self.view.n)
+        velocity = merge_heads(moved / self.view.n if rows is None else (rows @ heads.to(rows.dtype)).to(moved.dtype))
         pull = merge_heads(pulled / self.view.n)
         if self.view.rotation is not None:
             pull = self.view.rotation.back().turn(pull)
@@ -157,24 +155,23 @@ class LinearAttention(ClassicalAttention):
         q, k, v = by_head(qkv, self.widths, self.n_head)
         k = view.shown(k)
         rows = shown_rows(self.scale * q, k, view, self.n_head)
-        if rows is not None and view.memory is None:
-            return (rows @ v.to(rows.dtype)).to(v.dtype)
         if view.memory is None:
             sums = ops.linear_attention(self.scale * q, k, v, causal=view.causal, seen=view.seen)
         else:
             sums, view.memory.state = ops.linear_attention_step(view.memory.state, self.scale * q, k, v)
-        return sums / view.n
+        return sums / view.n if rows is None else (rows @ v.to(rows.dtype)).to(v.dtype)
 
 
 def shown_rows(q: Tensor, k: Tensor, view: View, n_head: int) -> Tensor | None:
-    """<q_i, k_j> / n_i, if somebody wants to see it."""
+    """<q_i, k_j> / n_i, if somebody wants to see it; to be used where the present tokens are all there are."""
     memory = view.memory
     if view.kernels is None:
         if memory is not None:
             memory.keys = None
         return None
     keys = k if memory is None else memory.see(k)
-    return view.show(ops.linear_rows(q, keys, causal=view.causal, seen=view.seen) / view.n, n_head)
+    rows = view.show(ops.linear_rows(q, keys, causal=view.causal, seen=view.seen) / view.n, n_head)
+    return rows if rows.shape[-1] == q.shape[2] else None
 
 
 def check_view(view: View) -> None:
