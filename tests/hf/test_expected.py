@@ -103,6 +103,7 @@ def test_a_replaced_forward_is_called(kind: str) -> None:
         assert len(calls) == len(parts)
 
 
+@pytest.mark.filterwarnings("ignore:You are calling .generate")  # transformers before 5.23 warns of the device
 @every_kind
 def test_weights_that_are_brought_in_when_needed(kind: str, tmp_path: Path) -> None:
     accelerate = pytest.importorskip("accelerate", reason="needs the extra hf")
