@@ -79,7 +79,7 @@ class SympFormerCache(TransformersCache):
                 f"past_key_values must be a SympFormerCache or an empty DynamicCache, got {type(cache).__name__} with"
                 f" {int(cache.get_seq_length())} tokens; leave it out and the model makes its own"
             )
-        cache.__class__ = cls
+        cache.__class__ = cls  # type: ignore[assignment]  # whoever handed it in goes on with it
         cls.__init__(cast(SympFormerCache, cache), config)
         return cast(SympFormerCache, cache)
 

@@ -1,5 +1,7 @@
 """Other heads on the same body: texts, tokens and answers. All of each head is transformers' own."""
 
+from typing import cast
+
 from torch import nn
 from transformers.modeling_layers import (
     GenericForQuestionAnswering,
@@ -22,7 +24,7 @@ class SympFormerForQuestionAnswering(GenericForQuestionAnswering, SympFormerPreT
     """Where an answer begins and ends in a text."""
 
     def get_input_embeddings(self) -> nn.Module:
-        return self.base_model.get_input_embeddings()
+        return cast(SympFormerPreTrainedModel, self.base_model).get_input_embeddings()
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        self.base_model.set_input_embeddings(value)
+        cast(SympFormerPreTrainedModel, self.base_model).set_input_embeddings(value)

@@ -55,7 +55,8 @@ class SympFormerPreTrainedModel(PreTrainedModel):
     def post_init(self) -> None:
         super().post_init()
         if not any("scalars" in name.split(".") for name, _ in self.named_parameters()):
-            self._keep_in_fp32_modules_strict = set()  # layers that learn no scalars have nothing to keep
+            # layers that learn no scalars have nothing to keep
+            vars(self)["_keep_in_fp32_modules_strict"] = set()
         tell_peft()
 
     @classmethod
@@ -91,7 +92,7 @@ class SympFormerPreTrainedModel(PreTrainedModel):
         body.cfg = body.cfg.replace(vocab_size=size)
         return embeddings
 
-    def _set_gradient_checkpointing(
+    def _set_gradient_checkpointing(  # type: ignore[override]  # options: older versions have others
         self, enable: bool = True, gradient_checkpointing_func: Callable[..., Any] = checkpoint, **options: Any
     ) -> None:
         """As in transformers; where torch's own function is not told how, it takes the way it recommends."""
@@ -247,7 +248,8 @@ class SympFormerModel(SympFormerPreTrainedModel):
             if k >= depth:  # an early exit, as assisted decoding asks for it
                 return state
             state = watch.before(state, view)
-            step, view = self.steps[k], view._replace(kernels=watch.kernels)
+            step: Any = self.steps[k]
+            view = view._replace(kernels=watch.kernels)
             if step.gradient_checkpointing:
                 layer = partial(step.run, self.body.layers()[k])  # it shares nothing that is worked out for all layers
             state = layer(state, view)
@@ -407,15 +409,14 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
                 model_kwargs["past_key_values"].activate_past_recording()
 
     def _prepare_generated_length(
-        self, generation_config: Any, has_default_max_length: bool, *args: Any, inputs_tensor: Tensor, **kwargs: Any
+        self, generation_config: Any, has_default_max_length: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Without a length a text goes on to its end or as far as the model sees."""
         if has_default_max_length and generation_config.max_new_tokens is None:
-            room = self.config.max_position_embeddings - inputs_tensor.shape[1]
+            room = self.config.max_position_embeddings - kwargs["inputs_tensor"].shape[1]
             generation_config.max_new_tokens = max(room, 0) + 1  # the last token takes no place
-        return super()._prepare_generated_length(
-            generation_config, has_default_max_length, *args, inputs_tensor=inputs_tensor, **kwargs
-        )
+        before: Any = super()
+        return before._prepare_generated_length(generation_config, has_default_max_length, *args, **kwargs)
 
     def _prepare_position_ids_for_generation(self, *args: Any, **kwargs: Any) -> Any:
         """None: places follow from the mask, also behind a text that is padded on the right."""

@@ -16,6 +16,14 @@ from sympformer.nn.tables import MLPS, NORMS
 STD = 0.02  # GPT-2's
 
 
+def _start(weight: Tensor, std: float, identity: bool) -> None:
+    """A matrix as it starts: the identity, or normal."""
+    if identity:
+        nn.init.eye_(weight)
+    else:
+        nn.init.normal_(weight, std=std)
+
+
 class Projection(nn.Linear):
     """A matrix without bias. `std`: of its normal start; "identity" starts it at the identity."""
 
@@ -26,10 +34,7 @@ class Projection(nn.Linear):
         super().__init__(n_in, n_out, bias=False)
 
     def reset_parameters(self) -> None:
-        if self.identity:
-            nn.init.eye_(self.weight)
-        else:
-            nn.init.normal_(self.weight, std=self.std)
+        _start(self.weight, self.std, self.identity)
 
 
 class Matrix(nn.Module):
@@ -46,7 +51,8 @@ class Matrix(nn.Module):
         self.weight = nn.Parameter(torch.empty(n_out, n_in))
         self.reset_parameters()
 
-    reset_parameters = Projection.reset_parameters
+    def reset_parameters(self) -> None:
+        _start(self.weight, self.std, self.identity)
 
     def forward(self) -> Tensor:
         return self.weight
