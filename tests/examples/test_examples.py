@@ -24,9 +24,9 @@ def test_an_example_has_sixty_lines_at_most(script: Path) -> None:
     assert len(lines) <= 60
 
 
-def test_digits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_digits() -> None:
     digits = example("digits")
-    for dynamics in digits["RATES"]:
+    for dynamics in digits["DYNAMICS"]:
         model = digits["Classifier"](dynamics)
         assert model(torch.zeros(2, 64)).shape == (2, 10)
     assert digits["interval"]([0.9, 0.9]) == "90.0 % +- 0.0"
