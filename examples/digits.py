@@ -61,11 +61,8 @@ def main(seeds: int = 3, epochs: int = 4) -> dict[str, list[float]]:
     for dynamics in DYNAMICS:
         values = found[dynamics] = [accuracy(dynamics, seed, epochs) for seed in range(seeds)]
         minus_gpt = [a - b for a, b in zip(values, found["gpt"], strict=True)]
-        print(
-            f"{dynamics:12} {interval(values)}   minus gpt {interval(minus_gpt)}   ",
-            *(f"{v:.4f}" for v in values),
-            flush=True,
-        )
+        each = ", ".join(f"{value:.4f}" for value in values)
+        print(f"{dynamics:12} {interval(values)}   minus gpt {interval(minus_gpt)}   ({each})", flush=True)
     return found
 
 
