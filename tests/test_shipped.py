@@ -52,7 +52,7 @@ def test_a_copy_is_the_same_run_and_overwrites_nothing(
             cli.main(["train", word, "--print_config"])
         resolved.append(capsys.readouterr().out)
     assert resolved[0] == resolved[1]
-    assert "d_model: 96" in resolved[0]
+    assert "d_model: 128" in resolved[0]
     Path("my.yaml").write_text("mine")
     assert cli.main(["configs", "cpu-small", "--out", "my.yaml"]) == 2
     assert "is left alone" in capsys.readouterr().err

@@ -84,7 +84,7 @@ def test_bad_models_get_one_sentence(model: dict[str, Any], message: str) -> Non
 
 
 def test_float16_on_the_cpu_is_refused() -> None:
-    with pytest.raises(InputError, match="needs a CUDA device; on the CPU choose bfloat16 or float32"):
+    with pytest.raises(InputError, match="needs a CUDA device; elsewhere choose bfloat16 or float32"):
         pick_device(TrainConfig(precision="float16", device="cpu"))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from sympformer.training import TrainConfig
 from sympformer.training.checkpoint import CheckpointFolder
@@ -109,7 +110,7 @@ def test_two_processes_stop_together_and_continue(case: str, whole: TrainConfig,
 class Twins:
     """Stands for the engine of one of two processes; `other` is what the other one says."""
 
-    world_size, device = 2, "cpu"
+    world_size, device = 2, torch.device("cpu")
 
     def __init__(self, rank: int, other: tuple[float, float] = (0.0, 0.0)) -> None:
         self.is_global_zero, self.other, self.asked = rank == 0, other, 0

@@ -26,6 +26,11 @@ class ScalarSpec(NamedTuple):
         return math.log(self.start / (1 - self.start))
 
 
+def _positive(raw: Tensor) -> Tensor:
+    """(0, inf) of raw numbers; no step of size zero, by which the next would divide."""
+    return nn.functional.softplus(raw).clamp_min(SMALLEST)
+
+
 class LearnedScalars(nn.Module, Generic[Row]):
     """The scalars of one layer. Calling it gives them as a `row`, a named tuple; fixed ones are plain numbers.
 
@@ -62,8 +67,7 @@ class LearnedScalars(nn.Module, Generic[Row]):
         """By name: 0-dimensional tensors (learned) and floats (fixed)."""
         values: dict[str, Tensor | float] = {n: s.start for n, s in self.specs.items() if not s.learn}
         if self.positive is not None:
-            positive = nn.functional.softplus(self.positive).clamp_min(SMALLEST)
-            values |= zip(self.names["positive"], positive.unbind(), strict=True)
+            values |= zip(self.names["positive"], _positive(self.positive).unbind(), strict=True)
         if self.fraction is not None:
             values |= zip(self.names["fraction"], self.fraction.sigmoid().unbind(), strict=True)
         return values
@@ -78,7 +82,7 @@ class LearnedScalars(nn.Module, Generic[Row]):
         values: dict[str, Tensor | float] = {n: s.start for n, s in first.specs.items() if not s.learn}
         if first.positive is not None:
             raw = torch.stack([scalars.get_parameter("positive") for scalars in many], 1)  # (scalars, layers)
-            values |= zip(first.names["positive"], nn.functional.softplus(raw).unbind(), strict=True)
+            values |= zip(first.names["positive"], _positive(raw).unbind(), strict=True)
         if first.fraction is not None:
             raw = torch.stack([scalars.get_parameter("fraction") for scalars in many], 1)
             values |= zip(first.names["fraction"], raw.sigmoid().unbind(), strict=True)

@@ -71,6 +71,7 @@ class Writer:
 
     def write(self, prompt: str, n: int, seed: int) -> None:
         """`n` texts, a blank line between them."""
+        _check_drawing(self.temperature, self.top_p, seed)
         self._tell(prompt)
         drawing = (self.max_new_tokens, self.temperature, self.top_k, self.top_p)
         for i in range(n):
