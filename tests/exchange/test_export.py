@@ -143,7 +143,7 @@ def test_what_the_folder_holds(trained: Path, exported: Path) -> None:
 def test_a_text_ends_where_the_context_does(exported: Path) -> None:
     model = load(exported)
     (text,) = model.generate(tokens(300, 3)[:1])
-    assert 3 < len(text) <= 32
+    assert 3 < len(text) <= 33  # the last token takes no place
 
 
 # --- the card
