@@ -26,11 +26,6 @@ class ScalarSpec(NamedTuple):
         return math.log(self.start / (1 - self.start))
 
 
-def _positive(raw: Tensor) -> Tensor:
-    """(0, inf) of raw numbers; no step of size zero, by which the next would divide."""
-    return nn.functional.softplus(raw).clamp_min(SMALLEST)
-
-
 class LearnedScalars(nn.Module, Generic[Row]):
     """The scalars of one layer. Calling it gives them as a `row`, a named tuple; fixed ones are plain numbers.
 
@@ -65,12 +60,7 @@ class LearnedScalars(nn.Module, Generic[Row]):
 
     def values(self) -> dict[str, Tensor | float]:
         """By name: 0-dimensional tensors (learned) and floats (fixed)."""
-        values: dict[str, Tensor | float] = {n: s.start for n, s in self.specs.items() if not s.learn}
-        if self.positive is not None:
-            values |= zip(self.names["positive"], _positive(self.positive).unbind(), strict=True)
-        if self.fraction is not None:
-            values |= zip(self.names["fraction"], self.fraction.sigmoid().unbind(), strict=True)
-        return values
+        return self._mapped(self.positive, self.fraction)
 
     def forward(self) -> Row:
         return self.row(**self.values())
@@ -79,14 +69,25 @@ class LearnedScalars(nn.Module, Generic[Row]):
     def together(cls, many: Sequence["LearnedScalars[Row]"]) -> Row:
         """The scalars of several layers of one kind as one row of vectors (layers,): each map runs once for all."""
         first = many[0]
-        values: dict[str, Tensor | float] = {n: s.start for n, s in first.specs.items() if not s.learn}
-        if first.positive is not None:
-            raw = torch.stack([scalars.get_parameter("positive") for scalars in many], 1)  # (scalars, layers)
-            values |= zip(first.names["positive"], _positive(raw).unbind(), strict=True)
-        if first.fraction is not None:
-            raw = torch.stack([scalars.get_parameter("fraction") for scalars in many], 1)
-            values |= zip(first.names["fraction"], raw.sigmoid().unbind(), strict=True)
-        return first.row(**values)
+
+        def stacked(domain: Domain) -> Tensor | None:
+            """The raw values of all layers, (scalars, layers)."""
+            if not first.names[domain]:
+                return None
+            return torch.stack([scalars.get_parameter(domain) for scalars in many], 1)
+
+        return first.row(**first._mapped(stacked("positive"), stacked("fraction")))
+
+    def _mapped(self, positive: Tensor | None, fraction: Tensor | None) -> dict[str, Tensor | float]:
+        """Raw values, one to a row, mapped into their domains, by name; fixed ones are numbers."""
+        values: dict[str, Tensor | float] = {n: s.start for n, s in self.specs.items() if not s.learn}
+        if positive is not None:
+            # no step of size zero, by which the next would divide
+            mapped = nn.functional.softplus(positive).clamp_min(SMALLEST)
+            values |= zip(self.names["positive"], mapped.unbind(), strict=True)
+        if fraction is not None:
+            values |= zip(self.names["fraction"], fraction.sigmoid().unbind(), strict=True)
+        return values
 
     def numbers(self) -> Row:
         """The same as floats, for use without gradients."""
