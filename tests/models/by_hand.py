@@ -83,17 +83,21 @@ def grouped(t: Tensor, c: int, n: int) -> list[Tensor]:
 
 def softmax_oracle(block: Any, cfg: Any) -> Callable[[Tensor, Tensor], Pair]:
     part = block.oracle
-    weight, W = part.qkv.weight, part.mobility.factor.weight
-    eye = torch.eye(cfg.d_model, dtype=W.dtype)
+    weight = part.qkv.weight
+    eye = torch.eye(cfg.d_model, dtype=weight.dtype)
+    W = eye if cfg.mobility == "identity" else part.mobility.factor.weight
     m, rest = cfg.d_key or cfg.d_model, len(weight) - (cfg.d_key or cfg.d_model)
     W_Q, W_K, W_V = weight.split((m, m, 0) if cfg.value == "tied" else (m, rest // 2, rest // 2))
     A = None
     if cfg.value == "tied":
         A = mean_score_matrix(W_Q, W_K, cfg.n_head)
         A = (A + A.mT) / 2
-    B = {"free": lambda: W, "spd": lambda: W @ W.mT + 1e-4 * eye, "derived": lambda: W @ torch.linalg.inv(A)}[
-        cfg.mobility
-    ]()
+    B = {
+        "free": lambda: W,
+        "identity": lambda: W,
+        "spd": lambda: W @ W.mT + 1e-4 * eye,
+        "derived": lambda: W @ torch.linalg.inv(A),
+    }[cfg.mobility]()
     B = B if cfg.mobility == "free" else (B + B.mT) / 2
 
     def oracle(x: Tensor, y: Tensor) -> Pair:
@@ -105,7 +109,9 @@ def softmax_oracle(block: Any, cfg: Any) -> Callable[[Tensor, Tensor], Pair]:
         for S, v, yh, Byh in zip(scores, along, y.chunk(n, -1), By.chunk(n, -1), strict=True):
             M = S.exp()
             z = mean_over_visible(M, torch.ones_like(x[..., :1]))
-            rho = (yh * Byh).sum(-1, keepdim=True) / z**2
+            if not cfg.with_z:
+                M, z = M / z, torch.ones_like(z)
+            rho = (yh * Byh).sum(-1, keepdim=True) / z**2 if cfg.with_rho else torch.zeros_like(z)
             others = rho.mT if cfg.form == "paper" else 0.0
             velocities.append(Byh / z)
             forces.append(mean_over_visible(M * (rho / 2 + others / 2 + 1), v))
@@ -201,6 +207,29 @@ def mlp(cfg: Any, block: Any, x: Tensor) -> Tensor:
     return inner @ block.mlp.down.weight.mT
 
 
+def prelude(model: Any, k: int, x: Tensor, y: Tensor, second: Any) -> Pair:
+    """What comes ahead of layer k: the second table, then every token goes a share of the way to the one before."""
+    if model.preludes is None:
+        return x, y
+    part = model.preludes[k]
+    if part.second is not None:
+        x = x + part.second.weight * second
+    moved = []
+    for u, share in ((x, part.share_x), (y, part.share_y)):
+        new = u.clone()
+        if share is not None:
+            c = 1 / (1 + torch.exp(-share.weight))
+            for i in range(1, u.shape[1]):
+                new[:, i] = (1 - c) * u[:, i] + c * u[:, i - 1]
+        moved.append(new)
+    return moved[0], moved[1]
+
+
+def drifted(cfg: Any, gain: Any, u: Tensor) -> Tensor:
+    """What moves the position: as it is, or under a norm of its own."""
+    return norm(cfg, gain.weight, u) if cfg.momentum_bound == "drift" else u
+
+
 def bounded(cfg: Any, bound: Any, y: Tensor) -> Tensor:
     if cfg.momentum_bound == "norm":
         return norm(cfg, bound.weight, y)
@@ -208,12 +237,18 @@ def bounded(cfg: Any, bound: Any, y: Tensor) -> Tensor:
     return torch.where(rms > cfg.momentum_cap, y * cfg.momentum_cap / rms, y)
 
 
-def hamiltonian(model: Any, x: Tensor, y: Tensor) -> Tensor:
+def hamiltonian(model: Any, x: Tensor, y: Tensor, second: Any = None) -> Tensor:
     """Algorithm 1. The look-ahead of Figure 1 where the config has it."""
     cfg, t, v, old = model.cfg, model.cfg.t0, torch.zeros_like(x), None
-    for block in model.blocks:
+    for k, block in enumerate(model.blocks):
+        x, y = prelude(model, k, x, y, second)
         s = block.scalars.report()
-        oracle = (softmax_oracle if cfg.attention == "softmax" else linear_oracle)(block, cfg)
+        plain = (softmax_oracle if cfg.attention == "softmax" else linear_oracle)(block, cfg)
+
+        def oracle(bar: Tensor, y: Tensor, plain: Any = plain, block: Any = block) -> Pair:
+            velocity, force = plain(bar, y)
+            return drifted(cfg, block.drift, velocity), force
+
         bar = norm(cfg, block.norm_attention.weight, x + s.get("mu", 0.0) * y)
         x_half, y, old = step(cfg.integrator, oracle, bar, x, y, t, s, old)
         y = bounded(cfg, block.bound_attention, y)  # after the drift
@@ -223,7 +258,7 @@ def hamiltonian(model: Any, x: Tensor, y: Tensor) -> Tensor:
         else:
             u = y if cfg.mlp_velocity == "momentum" else v
             u = bounded(cfg, block.bound_mlp, s["beta"] * u + gamma * mlp(cfg, block, x_half + m * u))
-            x = x_half + u
+            x = x_half + drifted(cfg, block.drift_mlp, u)
             y, v = (u, v) if cfg.mlp_velocity == "momentum" else (y, u)
         t = t + s["h_x"]
     return x
@@ -242,10 +277,11 @@ def attention(block: Any, cfg: Any, x: Tensor) -> Tensor:
     return torch.cat(heads, -1) @ part.out.weight.mT
 
 
-def nesterov(model: Any, x: Tensor, y: Tensor) -> Tensor:
+def nesterov(model: Any, x: Tensor, y: Tensor, second: Any = None) -> Tensor:
     """YuriiFormer, Lie-Trotter."""
     cfg = model.cfg
-    for block in model.blocks:
+    for k, block in enumerate(model.blocks):
+        x, y = prelude(model, k, x, y, second)
         s = block.scalars.report()
         for half in ("attention", "mlp"):
             mu, beta, gamma = (s[f"{name}_{half}"] for name in ("mu", "beta", "gamma"))
@@ -254,14 +290,15 @@ def nesterov(model: Any, x: Tensor, y: Tensor) -> Tensor:
             else:
                 update = mlp(cfg, block, x + mu * y)
             y = bounded(cfg, block.bound, beta * y + gamma * update)
-            x = x + y
+            x = x + drifted(cfg, block.drift, y)
     return x
 
 
-def classical(model: Any, x: Tensor, y: Tensor) -> Tensor:
+def classical(model: Any, x: Tensor, y: Tensor, second: Any = None) -> Tensor:
     """x + h Attn(LN x), then x + MLP(LN x)."""
     cfg = model.cfg
-    for block in model.blocks:
+    for k, block in enumerate(model.blocks):
+        x, y = prelude(model, k, x, y, second)
         h = block.scalars.report().get("h_x", 1.0)
         update = attention(block, cfg, norm(cfg, block.norm_attention.weight, x))
         x = x + h * (norm(cfg, block.bound_attention.weight, update) if cfg.update_norm else update)
@@ -281,6 +318,7 @@ def logits(model: Any, idx: Tensor) -> Tensor:
     if cfg.positions == "learned":
         x = x + model.positions.weight[:T]
         y = y if model.token_momenta is None else y + model.position_momenta.weight[:T]
-    x = LAYERS[cfg.architecture](model, x, y)
+    second = None if model.second_tokens is None else model.second_tokens.weight[idx]
+    x = LAYERS[cfg.architecture](model, x, y, second)
     head = model.tokens.weight if model.head is None else model.head.weight
     return F.linear(norm(cfg, model.norm.weight, x), head)

@@ -41,6 +41,23 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "zero-start": ("softmax-exp-euler", {"zero_start": True, "momentum_bound": "cap"}),
     "update-norm": ("softmax-baseline", {"update_norm": True, "norm": "rmsnorm"}),
     "update-norm-linear": ("linear-baseline", {"update_norm": True, "learn_steps": True}),
+    "transport": ("softmax-baseline", {"transport": "positions"}),
+    "transport-momenta": ("softmax-yuriiformer", {"transport": "momenta", "positions": "rotary"}),
+    "transport-both": ("softmax-etd-ab2", {"transport": "both", "form": "paper"}),
+    "transport-linear": ("linear-exp-euler", {"transport": "both"}),
+    "second-table": ("softmax-baseline", {"second_table": "every_layer", "tie_head": False}),
+    "second-table-both": (
+        "softmax-exp-euler",
+        {"second_table": "every_layer", "start_momentum": "embedded", "transport": "positions"},
+    ),
+    "second-table-linear": ("linear-yuriiformer", {"second_table": "every_layer", "transport": "momenta"}),
+    "drift": ("softmax-exp-euler", {"momentum_bound": "drift"}),
+    "drift-etd-ab2": ("softmax-etd-ab2", {"momentum_bound": "drift", "momentum_cap": 0.5}),
+    "drift-yurii": ("softmax-yuriiformer", {"momentum_bound": "drift", "momentum_cap": 0.5}),
+    "without-z": ("softmax-exp-euler", {"with_z": False}),
+    "without-rho": ("softmax-exp-euler", {"with_rho": False, "heads": "multi"}),
+    "without-z-and-rho": ("softmax-plain-euler", {"with_z": False, "with_rho": False}),
+    "mobility-identity": ("softmax-exp-euler", {"mobility": "identity"}),
     "llama": (
         "softmax-baseline",
         {"n_head": 4, "n_kv_head": 2, "norm": "rmsnorm", "mlp": "swiglu", "positions": "rotary", "tie_head": False},
@@ -81,6 +98,7 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt-no-mlp": ("softmax-baseline", {"mlp": "none"}),
     "yurii-no-mlp": ("linear-yuriiformer", {"mlp": "none"}),
     "shared": ("softmax-etd-ab2", {"share_layers": True}),
+    "shared-transport": ("softmax-exp-euler", {"share_layers": True, "transport": "positions"}),
     "untied-head": ("softmax-exp-euler", {"tie_head": False}),
     "dropout": ("softmax-exp-euler", {"dropout": 0.1}),
     "gpt-dropout": ("softmax-baseline", {"dropout": 0.1}),
@@ -90,7 +108,9 @@ every_choice = pytest.mark.parametrize("choice", CHOICES)
 
 
 def make(name: str, preset: str = "tuned", dtype: torch.dtype = torch.float64, **overrides: Any) -> LanguageModel:
-    """A small model of the variant with perturbed weights, in eval mode."""
+    """A small model of the variant with perturbed weights, in eval mode; no transport where it has no direction."""
+    if not overrides.get("causal", True):
+        overrides.pop("transport", None)
     model = sf.build_model(sf.variant(name, preset=preset, **(SIZE | overrides)), seed=1)
     return perturb_(model).to(dtype).eval()  # type: ignore[return-value]
 

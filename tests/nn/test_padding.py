@@ -65,20 +65,22 @@ def test_padding_changes_nothing_for_config_choices(choice: str, causal: bool) -
 
 
 # one model of each kind of memory and of each dynamics
-KINDS = {
-    "own": ("softmax-exp-euler", "tuned"),
-    "paper": ("softmax-etd-ab2", "paper"),
-    "linear": ("linear-exp-euler", "tuned"),
-    "gpt": ("softmax-baseline", "tuned"),
-    "gpt-linear": ("linear-baseline", "tuned"),
-    "yurii": ("softmax-yuriiformer", "paper"),
+KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "own": ("softmax-exp-euler", "tuned", {}),
+    "paper": ("softmax-etd-ab2", "paper", {}),
+    "linear": ("linear-exp-euler", "tuned", {}),
+    "gpt": ("softmax-baseline", "tuned", {}),
+    "gpt-linear": ("linear-baseline", "tuned", {}),
+    "yurii": ("softmax-yuriiformer", "paper", {}),
+    "transport": ("softmax-exp-euler", "tuned", {"transport": "both"}),
+    "transport-table": ("linear-baseline", "tuned", {"transport": "positions", "second_table": "every_layer"}),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def of_kind(kind: str, **overrides: Any) -> LanguageModel:
-    name, preset = KINDS[kind]
-    return make(name, preset, n_layer=2, **overrides)
+    name, preset, options = KINDS[kind]
+    return make(name, preset, n_layer=2, **options, **overrides)
 
 
 @every_kind
@@ -158,8 +160,8 @@ def test_gradients_through_a_cache(kind: str) -> None:
 @every_kind
 def test_embeddings_in_place_of_ids(kind: str) -> None:
     model, ids = of_kind(kind), tokens(2, 6)
-    if model.token_momenta is not None:
-        with pytest.raises(InputError, match="looks momenta up by token id"):
+    if model.token_momenta is not None or model.second_tokens is not None:
+        with pytest.raises(InputError, match="looks tokens up by id"):
             model(None, inputs_embeds=model.tokens(ids))
         return
     assert torch.equal(model(None, inputs_embeds=model.tokens(ids)).hidden, model(ids).hidden)

@@ -42,8 +42,10 @@ def states_by_loop(model: LanguageModel, idx: Tensor) -> list[State]:
     view = view_of(model, idx)
     states = [model.embed(idx)]
     with ops.plain():
-        for layer in model.layers():
+        for k, layer in enumerate(model.layers()):
             before = states[-1]
+            if model.preludes is not None:
+                before = model.preludes[0 if model.cfg.share_layers else k](before, view)
             for half in [without_mlp(layer), layer] if layer.mlp is not None else [layer]:
                 states.append(half(before, view))
     return states

@@ -8,6 +8,7 @@ the mark are taken in again by the next call.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -18,7 +19,8 @@ from transformers import DynamicCache
 from sympformer.errors import InputError
 from sympformer.hf.configuration_sympformer import SympFormerConfig
 from sympformer.models import Cache
-from sympformer.nn import ATTENTIONS, Memory
+from sympformer.nn import Memory
+from sympformer.nn.prelude import new_memory
 
 
 @dataclass
@@ -62,7 +64,7 @@ class SympFormerCache(TransformersCache):
             raise InputError("a model with full visibility cannot continue a text from a cache; use use_cache = False")
         self.n_layer = cfg.n_layer if n_layer is None else n_layer
         self.width = cfg.d_head
-        self.limit, self.kind = cfg.block_size, ATTENTIONS[cfg.attention].memory
+        self.limit, self.kind = cfg.block_size, partial(new_memory, cfg)
         self.ids: Tensor | None = None  # (B, columns): kept where tokens cannot be forgotten
         self.real: Tensor | None = None  # (B, columns), False at padding; None: every column is a token
         self.mark: Mark | None = None

@@ -31,6 +31,7 @@ from sympformer.models import NOTHING, Cache, Decoder, Given, LanguageModel, bui
 from sympformer.models.model import Head
 from sympformer.nn import LearnedScalars, Matrix, Norm, Projection, RMSNorm, State, View
 from sympformer.nn.fast import Program, untouched
+from sympformer.nn.prelude import Channels
 
 logger = logging.get_logger(__name__)
 # Beside the caches, not in them: a cache is copied and sent about, a decoder holds the model.
@@ -80,6 +81,8 @@ class SympFormerPreTrainedModel(PreTrainedModel):
             init.normal_(module.weight, std=module.std)
         elif isinstance(module, Norm | RMSNorm):
             init.constant_(module.weight, module.gain)
+        elif isinstance(module, Channels):
+            init.constant_(module.weight, module.start)
         else:
             super()._init_weights(module)
 
@@ -87,8 +90,9 @@ class SympFormerPreTrainedModel(PreTrainedModel):
         embeddings = super()._resize_token_embeddings(*args, **kwargs)
         body = cast(LanguageModel, self.base_model.body)
         size = len(embeddings.weight)
-        if body.token_momenta is not None:
-            self._get_resized_embeddings(body.token_momenta, size)
+        for table in (body.token_momenta, body.second_tokens):
+            if table is not None:
+                self._get_resized_embeddings(table, size)
         body.cfg = body.cfg.replace(vocab_size=size)
         return embeddings
 

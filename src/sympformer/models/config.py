@@ -12,6 +12,7 @@ from sympformer.nn import DYNAMICS, StackConfig
 from sympformer.safe_files import LARGEST_YAML, parse_yaml, read_text
 
 StartMomentum = Literal["zero", "embedded"]
+SecondTable = Literal["none", "every_layer"]
 Overflow = Literal["error", "slide"]
 
 
@@ -31,6 +32,8 @@ class ModelConfig(StackConfig):
     """Generation beyond block_size: stop with an error, or slide (drop the older half of the context, recompute)."""
     start_momentum: StartMomentum = "zero"
     """Momentum before the first layer: zero, or embedded from token and position."""
+    second_table: SecondTable = "none"
+    """A second table of tokens: none, or added to x ahead of every layer, with a learned weight a layer and channel."""
 
     def _check_sizes(self) -> None:
         super()._check_sizes()
@@ -40,7 +43,7 @@ class ModelConfig(StackConfig):
 
     def used(self) -> frozenset[str]:
         momentum = {"start_momentum"} if DYNAMICS[self.architecture].has_momentum else set()
-        return super().used() | {"block_size", "vocab_size", "tie_head", "overflow"} | momentum
+        return super().used() | {"block_size", "vocab_size", "tie_head", "overflow", "second_table"} | momentum
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "ModelConfig":

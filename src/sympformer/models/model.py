@@ -66,7 +66,9 @@ class LanguageModel(Stack):
         self.positions = positions(cfg)
         self.token_momenta = Embedding(cfg.vocab_size, cfg.d_model) if embedded else None
         self.position_momenta = positions(cfg) if embedded else None
-        self.blocks = self.new_blocks()
+        second = cfg.second_table == "every_layer"
+        self.second_tokens = Embedding(cfg.vocab_size, cfg.d_model) if second else None
+        self.make_blocks(second)
         self.norm = norm(cfg)
         self.head = None if cfg.tie_head else Head(cfg.d_model, cfg.vocab_size)
 
@@ -115,7 +117,8 @@ class LanguageModel(Stack):
         places = self._places(start, T, columns, given.position_ids, tokens.device)
         state = self.embed(idx, places, given.inputs_embeds)
         view = self._view(state.x, start, columns, given.mask)
-        view = view._replace(rotation=self.positions.rotation(places, self.tokens.weight.dtype))
+        second = None if self.second_tokens is None else self.second_tokens(idx)
+        view = view._replace(rotation=self.positions.rotation(places, self.tokens.weight.dtype), second=second)
         state = self.advance(state, view, None if cache is None else cache.layers, programs, call)
         if cache is not None:
             cache.length, cache.real = start + T, columns
@@ -201,9 +204,9 @@ class LanguageModel(Stack):
             if embedded.ndim != 3 or embedded.shape[1] < 1 or embedded.shape[2] != self.cfg.d_model:
                 wanted = f"(batch, tokens, d_model = {self.cfg.d_model}), at least one token"
                 raise InputError(f"inputs_embeds must have shape {wanted}, got {tuple(embedded.shape)}")
-            if self.token_momenta is not None:
-                raise InputError("start_momentum = 'embedded' looks momenta up by token id, which inputs_embeds leaves"
-                                 " out; give token ids")  # fmt: skip
+            if self.token_momenta is not None or self.second_tokens is not None:
+                what = "start_momentum = 'embedded'" if self.second_tokens is None else "second_table = 'every_layer'"
+                raise InputError(f"{what} looks tokens up by id, which inputs_embeds leaves out; give token ids")
             B, T = embedded.shape[:2]
         else:
             assert idx is not None

@@ -18,11 +18,12 @@ from sympformer.nn.tables import ATTENTIONS, DYNAMICS, MLPS, NO_MLP, POSITIONS, 
 
 Heads = Literal["averaged", "multi", "projected"]
 Value = Literal["free", "tied"]
-Mobility = Literal["free", "spd", "derived"]
+Mobility = Literal["free", "spd", "derived", "identity"]
 Kernel = Literal["free", "spd"]
 Schedule = Literal["log-linear", "nesterov", "constant"]
 MlpVelocity = Literal["momentum", "attention", "own"]
-MomentumBound = Literal["norm", "cap", "none"]
+MomentumBound = Literal["norm", "cap", "none", "drift"]
+Transport = Literal["none", "positions", "momenta", "both"]
 
 # field -> the table that holds its values
 CHOICES = {
@@ -44,6 +45,7 @@ SWITCHES: dict[str, Iterable[Any]] = {
     "heads": get_args(Heads),
     "positions": POSITIONS,
     "update_norm": (False, True),
+    "causal": (False, True),
 }
 ALWAYS = frozenset(
     {
@@ -90,6 +92,9 @@ class StackConfig:
     """Whether all layers share one set of weights and scalars (ALBERT-like)."""
     causal: bool = True
     """Whether a token sees only itself and earlier tokens; False: every token sees all."""
+    transport: Transport = "none"
+    """What moves on from the token before it, by a learned share, ahead of every layer: positions, momenta, both or
+    none. It has a direction, that of the text: causal stacks only."""
 
     heads: Heads = "averaged"
     """sympformer: one kernel from the scores averaged over heads (the paper), one kernel a head, or one kernel a head
@@ -101,7 +106,11 @@ class StackConfig:
     value: Value = "free"
     """What the force points along: a learned value matrix, or the paper's A x with A from queries and keys."""
     mobility: Mobility = "free"
-    """Softmax mobility B: a learned matrix, symmetric positive definite by construction, or Sym(V A^-1)."""
+    """Softmax mobility B: a learned matrix, symmetric positive definite by construction, Sym(V A^-1), or none (I)."""
+    with_z: bool = True
+    """Whether the softmax flow has its z: velocity B y / z and a force that grows with z; False: z = 1."""
+    with_rho: bool = True
+    """Whether the softmax force has its kinetic part, rho = <y, B y> / z^2; False: rho = 0."""
     kernel: Kernel = "free"
     """Linear kernel A: W_K' W_Q as learned, or with V symmetric and A positive definite by construction."""
 
@@ -138,13 +147,14 @@ class StackConfig:
     gamma: float = 1.0
     """Start of the MLP step's gain. yuriiformer: of both its gains."""
     momentum_bound: MomentumBound = "norm"
-    """What keeps the momentum finite: the norm, a cap on the root mean square of each row, or none."""
+    """What keeps the momentum finite: the norm, a cap on the root mean square of each row, or none. drift: the cap, and
+    the norm on what the momentum adds to the position."""
     momentum_gain: float = 1.0
     """Start of the gains of the norms on momenta, and on updates (update_norm)."""
     update_norm: bool = False
     """gpt: a norm on what attention and MLP add to the stream, x + N(f(N(x))), as others have one on the momentum."""
     momentum_cap: float = 1.0
-    """Largest root mean square of a row under bound "cap"."""
+    """Largest root mean square of a row under bounds "cap" and "drift"."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -155,6 +165,7 @@ class StackConfig:
         self._check_integrator()
         refuse_unused(self, [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default])
         self._check_positions()
+        self._check_transport()
         ATTENTIONS[self.attention].check(self)
 
     def _check_sizes(self) -> None:
@@ -213,6 +224,14 @@ class StackConfig:
                 f" width, got {self.d_query} a head ({self.width_key} columns, n_head = {self.n_head})"
             )
 
+    def _check_transport(self) -> None:
+        """Momenta that are not there cannot be moved."""
+        if self.transport in ("momenta", "both") and not DYNAMICS[self.architecture].has_momentum:
+            raise InputError(
+                f"transport = {self.transport!r} moves momenta, which {self.architecture} layers do not have;"
+                " choose positions or none"
+            )
+
     @property
     def d_head(self) -> int:
         """Width of a head."""
@@ -236,7 +255,8 @@ class StackConfig:
     def used(self) -> frozenset[str]:
         """The options that have an effect, given the others."""
         mlp = frozenset() if self.mlp == NO_MLP else frozenset({"mlp_ratio", "zero_start"})
-        return ALWAYS | mlp | DYNAMICS[self.architecture].options(self)
+        order = frozenset({"transport"} if self.causal else ())
+        return ALWAYS | mlp | order | DYNAMICS[self.architecture].options(self)
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed; unknown names are errors that suggest the nearest.

@@ -49,7 +49,7 @@ class EncoderLayer(Stack):
 
     def __init__(self, d_model: int, n_head: int, dynamics: str = "sympformer", **options: Any) -> None:
         super().__init__(layer_config(d_model=d_model, n_head=n_head, n_layer=1, dynamics=dynamics, **options))
-        self.blocks = self.new_blocks()
+        self.make_blocks()
         self.positions = positions(self.cfg)
 
     def forward(self, state: State | Tensor, key_padding_mask: Tensor | None = None) -> State:
@@ -84,7 +84,7 @@ class Encoder(Stack):
     ) -> None:
         given = {"d_model": d_model, "n_head": n_head, "n_layer": n_layer, "causal": causal, "dropout": dropout}
         super().__init__(layer_config(dynamics=dynamics, attention=attention, preset=preset, **given, **options))
-        self.blocks = self.new_blocks()
+        self.make_blocks()
         self.norm = norm(self.cfg)
         self.positions = positions(self.cfg)
 

@@ -23,10 +23,10 @@ from sympformer.nn.attention.linear import LinearAttention, LinearOracle
 from sympformer.nn.attention.queries import QueryKeys
 from sympformer.nn.attention.softmax import Mobility, SoftmaxAttention, SoftmaxField, SoftmaxOracle
 from sympformer.nn.dynamics.base import State
-from sympformer.nn.dynamics.classical import Classical, bounded
+from sympformer.nn.dynamics.classical import Classical
 from sympformer.nn.dynamics.hamiltonian import Hamiltonian, HamiltonianScalars
 from sympformer.nn.dynamics.nesterov import Nesterov
-from sympformer.nn.parts import MLP, Matrix, Norm, Projection, RMSNorm, rms_norm
+from sympformer.nn.parts import MLP, Matrix, Norm, Projection, RMSNorm, bounded, rms_norm
 from sympformer.nn.scalars import LearnedScalars
 
 Program = Callable[[State, View], State]
@@ -74,11 +74,11 @@ def nesterov(layer: Any, state: State, view: View) -> State:
     s, x, y = layer.scalars(), state.x, state.y
     update = layer.attention(layer.norm_attention(ops.plus(x, s.mu_attention, y)), view)
     y = bounded_sum(layer.bound, s.beta_attention, y, s.gamma_attention, update)
-    x = x + y
+    x = x + bounded(layer.drift, y)
     if layer.mlp is not None:
         update = layer.mlp(ops.plus(x, s.mu_mlp, y))
         y = bounded_sum(layer.bound, s.beta_mlp, y, s.gamma_mlp, update)
-        x = x + y
+        x = x + bounded(layer.drift, y)
     return state._replace(x=x, y=y)
 
 
@@ -86,7 +86,7 @@ def hamiltonian(layer: Any, state: State, view: View) -> State:
     """`Hamiltonian`."""
     s, (x, y, v, t, k, history) = layer.scalars(), state
     field = layer.oracle(layer.norm_attention(ops.plus(x, s.mu, y) if layer.look_ahead else x), view)
-    x_next, y, history = _advance(layer, field, x, y, layer.time_step(s, t, k), history)
+    x_next, y, history = _advance(layer, layer.drifting(field), x, y, layer.time_step(s, t, k), history)
     if layer.mlp is not None:
         velocity = layer.mlp_velocity
         u: Any = y if velocity == "momentum" else v if velocity == "own" else (x_next - x) / s.h_x
@@ -95,7 +95,7 @@ def hamiltonian(layer: Any, state: State, view: View) -> State:
             x_next = ops.plus(x_next, s.gamma, update)
         else:
             u = bounded_sum(layer.bound_mlp, s.beta, u, s.gamma, update)
-            x_next = x_next + u
+            x_next = x_next + bounded(layer.drift_mlp, u)
             y, v = layer.mlp_output(u, y, v)
     return State(x_next, y, v, t + s.h_x, k + 1, history)
 
@@ -111,12 +111,18 @@ def _advance(layer: Any, field: Field, x: Tensor, y: Tensor, step: Step, history
     """The integrator's step and the bound on the momentum: in one for Euler schemes on softmax fields of form "own"."""
     bound = layer.bound_attention
     fits = isinstance(layer.scheme, Euler) and type(field) is SoftmaxField and is_plain_norm(bound)
-    if fits and field.form == "own" and field.dropout == 0 and field.output is None:  # type: ignore[attr-defined]
+    if fits and _is_own(field):
         zeta_1, zeta_2 = layer.scheme.prefactors(step)
         B, mean, log_z = field.B, field.mean, field.log_z  # type: ignore[attr-defined]
         return *ops.own_euler_step(x, y, B, mean, log_z, step.h_x, zeta_1, zeta_2, bound.weight), None
     x, y, history = layer.scheme.advance(field, x, y, step, history)
     return x, bound(y), history
+
+
+def _is_own(field: Any) -> bool:
+    """Whether a softmax field is what the fused step computes."""
+    plain = field.dropout == 0 and field.output is None
+    return plain and field.form == "own" and field.rho and field.B is not None
 
 
 def bounded_sum(bound: Any, a: Scalar, u: Tensor, b: Scalar, v: Tensor) -> Tensor:

@@ -121,19 +121,35 @@ class Cap(nn.Module):
         return y * torch.where(square > self.limit**2, scale, 1.0).to(y.dtype)
 
 
-BOUND_OPTIONS = {"norm": "momentum_gain", "cap": "momentum_cap"}
+# momentum_bound -> the options that it uses
+BOUND_OPTIONS = {
+    "norm": {"momentum_gain"},
+    "cap": {"momentum_cap"},
+    "none": set[str](),
+    "drift": {"momentum_gain", "momentum_cap"},
+}
 
 
 def bound_options(cfg: StackConfig) -> frozenset[str]:
     """The options that the momentum's bound uses."""
-    return frozenset({"momentum_bound", BOUND_OPTIONS.get(cfg.momentum_bound, "momentum_bound")})
+    return frozenset({"momentum_bound"}) | BOUND_OPTIONS[cfg.momentum_bound]
 
 
 def momentum_bound(cfg: StackConfig) -> nn.Module:
     """What keeps a momentum finite, by cfg.momentum_bound."""
     if cfg.momentum_bound == "norm":
         return norm(cfg, cfg.momentum_gain)
-    return Cap(cfg.momentum_cap) if cfg.momentum_bound == "cap" else nn.Identity()
+    return nn.Identity() if cfg.momentum_bound == "none" else Cap(cfg.momentum_cap)
+
+
+def drift_norm(cfg: StackConfig) -> nn.Module | None:
+    """The norm on what a momentum adds to the position, under bound "drift"."""
+    return norm(cfg, cfg.momentum_gain) if cfg.momentum_bound == "drift" else None
+
+
+def bounded(bound: Callable[[Tensor], Tensor] | None, update: Tensor) -> Tensor:
+    """The update under its norm, if it has one."""
+    return update if bound is None else bound(update)
 
 
 class MLP(nn.Module):

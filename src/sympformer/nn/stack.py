@@ -11,7 +11,8 @@ from sympformer.nn import fast
 from sympformer.nn.attention.base import Memory, View
 from sympformer.nn.config import StackConfig
 from sympformer.nn.dynamics.base import Layer, State
-from sympformer.nn.rows import ATTENTIONS, DYNAMICS
+from sympformer.nn.prelude import Prelude, StepMemory, new_memory, with_neighbours
+from sympformer.nn.rows import DYNAMICS
 
 # runs layer k; the default is to call it
 Call = Callable[[fast.Program, State, View, int], State]
@@ -23,22 +24,29 @@ def call_layer(layer: fast.Program, state: State, view: View, k: int) -> State:
 
 
 class Stack(nn.Module):
-    """Abstract base of what is made of layers: `blocks` and the way through them."""
+    """Abstract base of what is made of layers: `blocks`, what comes before each (`preludes`), the way through them."""
 
     blocks: nn.ModuleList
+    preludes: nn.ModuleList | None
 
     def __init__(self, cfg: StackConfig) -> None:
         super().__init__()
         self.cfg = cfg
 
-    def new_blocks(self) -> nn.ModuleList:
-        """The blocks, freshly started."""
-        n_blocks = 1 if self.cfg.share_layers else self.cfg.n_layer
-        return nn.ModuleList(DYNAMICS[self.cfg.architecture](self.cfg) for _ in range(n_blocks))
+    def make_blocks(self, second: bool = False) -> None:
+        """Fresh blocks and preludes. second: whether there is a second table of tokens."""
+        cfg = self.cfg
+        n_blocks = 1 if cfg.share_layers else cfg.n_layer
+        self.blocks = nn.ModuleList(DYNAMICS[cfg.architecture](cfg) for _ in range(n_blocks))
+        some = second or cfg.transport != "none"
+        self.preludes = nn.ModuleList(Prelude(cfg, second) for _ in range(n_blocks)) if some else None
 
     def layers(self) -> list[Any]:
         """The block of every layer, first to last."""
-        return [*self.blocks] * (self.cfg.n_layer if self.cfg.share_layers else 1)
+        return self._of_layers(self.blocks)
+
+    def _of_layers(self, modules: nn.ModuleList) -> list[Any]:
+        return [*modules] * (self.cfg.n_layer if self.cfg.share_layers else 1)
 
     def start(self, x: Tensor, y: Tensor | None = None) -> State:
         """Tokens at positions x (B, T, d) before the first layer, at rest unless momenta y are given, at time t0."""
@@ -47,8 +55,7 @@ class Stack(nn.Module):
 
     def new_memories(self) -> list[Memory]:
         """What the layers keep of a text, at its start."""
-        make = ATTENTIONS[self.cfg.attention].memory
-        return [make() for _ in range(self.cfg.n_layer)]
+        return [new_memory(self.cfg) for _ in range(self.cfg.n_layer)]
 
     def programs(self, t: Scalar, k: int = 0) -> list[fast.Program]:
         """What to call for every layer, the first of which is step k, at time t."""
@@ -68,8 +75,15 @@ class Stack(nn.Module):
         """
         if programs is None and not isinstance(state.t, Tensor):  # the steps that move the clock learn
             state = state._replace(t=torch.full((), state.t, dtype=state.x.dtype, device=state.x.device))
+        preludes = None if self.preludes is None else self._of_layers(self.preludes)
+        if self.cfg.transport != "none":
+            view = with_neighbours(view, memories is not None)
         for k, layer in enumerate(self.programs(state.t, state.k) if programs is None else programs):
             seen = view if memories is None else view._replace(memory=memories[k])
+            if preludes is not None:
+                state = preludes[k](state, seen)
+            if isinstance(seen.memory, StepMemory):
+                seen = seen._replace(memory=seen.memory.attention)
             state = call(layer, state, seen, k)
         return state
 

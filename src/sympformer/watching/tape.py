@@ -1,7 +1,8 @@
 """`sympformer.watch(model, idx)`: run a model on a text, and keep what its tokens do on the way."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -68,8 +69,6 @@ class _Tape:
 
     def run(self, layer: Layer, state: State, view: View, k: int) -> State:
         """Layer k (from 0), in halves where it has them."""
-        if k == 0:
-            self._keep(Stage(0, "embedding"), state)
         halves = type(layer).forward is Layer.forward
         with ops.watch_kernels() as kernels, _listening(layer, state.y) as heard:
             after = layer.attention_half(state, view) if halves else layer(state, view)
@@ -77,12 +76,13 @@ class _Tape:
         if self.rows and kernels.seen:
             self.attention.append(kernels.seen[0].rows(torch.tensor(self.rows, device=state.x.device)))
         if not halves:
-            return self._keep(Stage(k + 1, "layer"), after)
-        self._keep(Stage(k + 1, "attention"), after)
+            return self.keep(Stage(k + 1, "layer"), after)
+        self.keep(Stage(k + 1, "attention"), after)
         whole = layer.mlp_half(after)
-        return whole if whole is after else self._keep(Stage(k + 1, "mlp"), whole)
+        return whole if whole is after else self.keep(Stage(k + 1, "mlp"), whole)
 
-    def _keep(self, stage: Stage, state: State) -> State:
+    def keep(self, stage: Stage, state: State) -> State:
+        """Note a state, and hand it on."""
         self.stages.append(stage)
         self.states.append(state)
         return state
@@ -94,7 +94,7 @@ def _watch_ours(stack: Stack, inputs: Tensor, rows: tuple[int, ...]) -> Record:
     def call(program: Any, state: State, view: View, k: int) -> State:
         return tape.run(layers[k], state, view, k)
 
-    with _calling(stack, call):
+    with _calling(stack, call, partial(tape.keep, Stage(0, "embedding"))):
         stack(inputs)
     momentum = layers[0].has_momentum
     if rows and len(tape.attention) < len(layers):
@@ -143,11 +143,11 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _calling(stack: Any, call: Call) -> Iterator[None]:
-    """Layers run by `call` within the block, whatever else a stack does around them."""
+def _calling(stack: Any, call: Call, begin: Callable[[State], State]) -> Iterator[None]:
+    """Layers run by `call` within the block, whatever a stack does around them; `begin` sees what they start from."""
 
     def advance(state: State, view: View, memories: Any = None, programs: Any = None, _: Any = None) -> State:
-        return type(stack).advance(stack, state, view, memories, programs, call)
+        return type(stack).advance(stack, begin(state), view, memories, programs, call)
 
     stack.advance = advance
     try:

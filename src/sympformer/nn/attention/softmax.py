@@ -84,7 +84,7 @@ class Mobility(nn.Module):
     """B of the softmax system: velocity = B y / z, by cfg.mobility.
 
     free: any matrix, started at the identity. spd: B = L L' + eps I. derived: B = Sym(V A^-1), in float32 at
-    least, with the inverse of `nn.attention.inverse`.
+    least, with the inverse of `nn.attention.inverse`. identity: B = I.
     """
 
     EPS = 1e-4
@@ -92,10 +92,13 @@ class Mobility(nn.Module):
     def __init__(self, cfg: StackConfig) -> None:
         super().__init__()
         self.kind = cfg.mobility
-        self.factor = Matrix(cfg.d_model, cfg.d_model, identity=cfg.mobility != "derived")
+        fixed = cfg.mobility == "identity"
+        self.factor = None if fixed else Matrix(cfg.d_model, cfg.d_model, identity=cfg.mobility != "derived")
 
-    def forward(self, A: Tensor | None) -> Tensor:
-        """The matrix B; `A` is needed by "derived" only."""
+    def forward(self, A: Tensor | None) -> Tensor | None:
+        """The matrix B, None for the identity; `A` is needed by "derived" only."""
+        if self.factor is None:
+            return None
         W = self.factor()
         if self.kind == "free":
             return W
@@ -112,7 +115,7 @@ class SoftmaxField(Field):
     """The softmax field at fixed positions, in log form: z = exp(log_z), mean_i = sum_j P_ij v_j."""
 
     form: str
-    B: Tensor  # (d, d)
+    B: Tensor | None  # (d, d); None: the identity
     attend: Attend
     v: Tensor  # (B, H, T, c)
     mean: Tensor  # (B, H, T, c)
@@ -121,6 +124,7 @@ class SoftmaxField(Field):
     dropout: float  # of the force; 0 where nothing is dropped
     large: bool = False  # whether B may have entries that float16 cannot hold
     output: Callable[[Tensor], Tensor] | None = None  # what mixes the forces of the heads
+    rho: bool = True  # whether the force has its kinetic part
 
     def velocity(self, y: Tensor) -> Tensor:
         """velocity_i = B y_i / z_i."""
@@ -136,7 +140,8 @@ class SoftmaxField(Field):
 
     def first_order(self) -> Tensor:
         """Classical attention on the same kernel: B sum_j P_ij v_j."""
-        return F.linear(self._mixed(self.mean), self.B)
+        mixed = self._mixed(self.mean)
+        return mixed if self.B is None else F.linear(mixed, self.B)
 
     def _mixed(self, heads: Tensor) -> Tensor:
         """(B, H, T, c) -> (B, T, d)."""
@@ -144,6 +149,8 @@ class SoftmaxField(Field):
         return merged if self.output is None else self.output(merged)
 
     def _mobile(self, y: Tensor) -> Tensor:
+        if self.B is None:
+            return split_heads(y, self.mean.shape[1])
         with torch.autocast(y.device.type, enabled=False) if self.large else nullcontext():
             By = F.linear(y.to(self.B.dtype) if self.large else y, self.B)
         return split_heads(By, self.mean.shape[1])  # (B, H, T, c)
@@ -154,6 +161,9 @@ class SoftmaxField(Field):
         return merge_heads(By * torch.exp(-self.log_z)).to(y.dtype)
 
     def _force(self, y: Tensor, By: Tensor) -> Tensor:
+        if not self.rho:
+            force = torch.exp(self.log_z) * self.mean
+            return dropout(self._mixed(force.to(y.dtype)).to(y.dtype), self.dropout, training=True)
         kinetic = (split_heads(y, self.mean.shape[1]) * By).sum(-1, keepdim=True).to(self.log_z.dtype)  # <y, B y>
         # z (rho/2 + 1) with rho = kinetic / z^2, without ever forming z^2
         force = (torch.exp(-self.log_z) * kinetic / 2 + torch.exp(self.log_z)) * self.mean
@@ -182,6 +192,7 @@ class SoftmaxOracle(nn.Module):
         self.n_group = cfg.n_key_head if self.n_kernel > 1 else 1
         self.n_head = cfg.n_head
         self.tied, self.form, self.dropout = cfg.value == "tied", cfg.form, cfg.dropout
+        self.with_z, self.with_rho = cfg.with_z, cfg.with_rho
         self.widths = d, self.n_group * (d // self.n_kernel), self.n_group * (d // self.n_kernel)
         self.qkv = Matrix(d, 2 * cfg.width_key) if self.tied else Projection(d, sum(self.widths))
         self.query_keys = QueryKeys(cfg)
@@ -201,15 +212,15 @@ class SoftmaxOracle(nn.Module):
         attend = attending(q, k, scale, view) if view.kernels is None else showing(q, k, scale, view, self.n_head)
         mean, lse = attend(v)
         log_z = (lse - view.log_n).clamp(-LOG_Z_BOUND, LOG_Z_BOUND).unsqueeze(-1)
+        log_z = log_z if self.with_z else torch.zeros_like(log_z)
         drop = self.dropout if self.training else 0.0
         large = self.mobility.kind == "derived"
-        return SoftmaxField(self.form, B, attend, v, mean, log_z, view.memory, drop, large, self.out)
+        return SoftmaxField(self.form, B, attend, v, mean, log_z, view.memory, drop, large, self.out, self.with_rho)
 
-    def matrices(self) -> tuple[Tensor | None, Tensor]:
-        """A where the value is tied to it, and B."""
+    def matrices(self) -> tuple[Tensor | None, Tensor | None]:
+        """A where the value is tied to it, and B; None where it is the identity."""
         A = self.tied_matrix() if self.tied else None
-        B = self.mobility(A)
-        return A if A is None else A.to(B.dtype), B
+        return A if A is None else A.to(self.qkv.weight.dtype), self.mobility(A)
 
     def tied_matrix(self) -> Tensor:
         """A = scale Sym(W_K' W_Q), so that x_i' A x_j is the symmetric part of the averaged scores.
@@ -277,6 +288,8 @@ def check(cfg: StackConfig) -> None:
         refuse_turns(cfg, "value = 'tied'")
     if cfg.mobility == "derived" and cfg.value != "tied":
         raise InputError("mobility = 'derived' is Sym(V A^-1) and needs value = 'tied', which makes A explicit")
+    if cfg.form == "paper" and not cfg.with_rho:
+        raise InputError("form = 'paper' adds the others' rho, which with_rho = False leaves out; choose form = 'own'")
     if cfg.width_key != cfg.d_model and cfg.value != "tied":
         raise InputError("d_key needs value = 'tied' with softmax attention, whose kernel takes values as wide as keys")
 
@@ -285,7 +298,7 @@ SOFTMAX = AttentionKind(
     SoftmaxOracle,
     SoftmaxAttention,
     PairMemory,
-    options=frozenset({"heads", "d_key", "form", "value", "mobility"}),
+    options=frozenset({"heads", "d_key", "form", "value", "mobility", "with_z", "with_rho"}),
     shared=frozenset({"positions", "qk_norm", "n_kv_head"}),
     starts={
         ("modern", "sympformer"): {"heads": "projected"},

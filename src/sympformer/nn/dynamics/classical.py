@@ -1,15 +1,12 @@
 """The classical transformer block: one Euler step of a first-order flow, then the MLP's."""
 
-from collections.abc import Callable
 from typing import NamedTuple
-
-from torch import Tensor
 
 from sympformer.flows.damping import Scalar
 from sympformer.nn.attention.base import View
 from sympformer.nn.config import StackConfig
 from sympformer.nn.dynamics.base import Layer, State
-from sympformer.nn.parts import mlp, norm
+from sympformer.nn.parts import bounded, mlp, norm
 from sympformer.nn.scalars import LearnedScalars, ScalarSpec
 from sympformer.nn.tables import ATTENTIONS
 
@@ -53,8 +50,3 @@ class Classical(Layer):
         if self.mlp is None:
             return state
         return state._replace(x=state.x + bounded(self.bound_mlp, self.mlp(state.x)))  # the norm is the MLP's own
-
-
-def bounded(bound: Callable[[Tensor], Tensor] | None, update: Tensor) -> Tensor:
-    """The update under its norm, if it has one."""
-    return update if bound is None else bound(update)

@@ -1,15 +1,17 @@
 """SympFormer: a step of the damped Hamiltonian system, then an inertial MLP step (the paper's Algorithm 1)."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor
 
-from sympformer.flows import FrozenIntegrator, LogLinear, Step, get_integrator
+from sympformer.flows import Field, FrozenIntegrator, LogLinear, Step, get_integrator
 from sympformer.flows.damping import Scalar
 from sympformer.nn.attention.base import View
 from sympformer.nn.config import StackConfig
 from sympformer.nn.dynamics.base import Layer, State
-from sympformer.nn.parts import bound_options, mlp, momentum_bound, norm
+from sympformer.nn.parts import bound_options, bounded, drift_norm, mlp, momentum_bound, norm
 from sympformer.nn.scalars import LearnedScalars, ScalarSpec
 from sympformer.nn.tables import ATTENTIONS, NO_MLP
 
@@ -28,10 +30,34 @@ class HamiltonianScalars(NamedTuple):
     gamma: Scalar = 0.0
 
 
+@dataclass(frozen=True)
+class Drifting(Field):
+    """A field whose velocity goes through a norm; its force is as it was."""
+
+    field: Field
+    norm: Callable[[Tensor], Tensor]
+
+    def velocity(self, y: Tensor) -> Tensor:
+        return self.norm(self.field.velocity(y))
+
+    def force(self, y: Tensor) -> Tensor:
+        return self.field.force(y)
+
+    def both(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        velocity, force = self.field.both(y)
+        return self.norm(velocity), force
+
+    def first_order(self) -> Tensor:
+        return self.field.first_order()
+
+
 class Hamiltonian(Layer):
     """F, G = oracle(LN(x + mu y), y)        x, y = integrator step        y = LN_y(y)
 
     d = MLP(LN(x + m y))        y = LN_v(beta y + gamma d)        x = x + y
+
+    Bound "drift" leaves y raw but for a cap, and has a norm where it moves x: LN(F) in the first line, x + LN(y) in the
+    second, so that the damping and the integrators matter.
 
     mlp_velocity "own" takes a velocity v of its own for y in the second line. "attention" is what the authors' scripts
     do instead: with v = (x+ - x)/h, the velocity of the attention step, x = x + gamma MLP(LN(x + m v)).
@@ -48,13 +74,15 @@ class Hamiltonian(Layer):
         self.bound_attention = momentum_bound(cfg)
         self.mlp = mlp(cfg)
         self.bound_mlp = momentum_bound(cfg) if "beta" in _mlp_scalars(cfg) else None
+        self.drift = drift_norm(cfg)
+        self.drift_mlp = None if self.bound_mlp is None else drift_norm(cfg)
         self.mlp_velocity, self.look_ahead, self.t0 = cfg.mlp_velocity, cfg.look_ahead, cfg.t0
         self.scalars = LearnedScalars(HamiltonianScalars, scalar_specs(cfg))
 
     def attention_half(self, state: State, view: View) -> State:
         s, (x, y, v, t, k, history) = self.scalars(), state
         bar = self.norm_attention(x + s.mu * y if self.look_ahead else x)
-        field = self.oracle(bar, view)  # one kernel pass
+        field = self.drifting(self.oracle(bar, view))  # one kernel pass
         x_next, y, history = self.scheme.advance(field, x, y, self.time_step(s, t, k), history)
         if self.mlp_velocity == "attention":
             v = (x_next - x) / s.h_x
@@ -68,7 +96,11 @@ class Hamiltonian(Layer):
         update = s.gamma * self.mlp(state.x + s.mlp_look_ahead * u)
         u = update if self.bound_mlp is None else self.bound_mlp(s.beta * u + update)
         y, v = self.mlp_output(u, state.y, state.v)
-        return state._replace(x=state.x + u, y=y, v=v)
+        return state._replace(x=state.x + bounded(self.drift_mlp, u), y=y, v=v)
+
+    def drifting(self, field: Field) -> Field:
+        """The field with a norm on its velocity, under bound "drift"."""
+        return field if self.drift is None else Drifting(field, self.drift)
 
     def time_step(self, s: HamiltonianScalars, t: Scalar, k: int) -> Step:
         """The layer as a time step of the flow."""

@@ -6,7 +6,7 @@ from sympformer.flows.damping import Scalar
 from sympformer.nn.attention.base import View
 from sympformer.nn.config import StackConfig
 from sympformer.nn.dynamics.base import Layer, State
-from sympformer.nn.parts import bound_options, mlp, momentum_bound, norm
+from sympformer.nn.parts import bound_options, bounded, drift_norm, mlp, momentum_bound, norm
 from sympformer.nn.scalars import LearnedScalars, ScalarSpec
 from sympformer.nn.tables import ATTENTIONS
 
@@ -25,7 +25,8 @@ class NesterovScalars(NamedTuple):
 class Nesterov(Layer):
     """y = LN_v(beta y + gamma Attn(LN(x + mu y)))        x = x + y        and the same with the MLP
 
-    (Lie-Trotter splitting), with one LN_v for both halves and scalars of their own for each.
+    (Lie-Trotter splitting), with one LN_v for both halves and scalars of their own for each. Bound "drift": y under a
+    cap alone, and x = x + LN_v(y).
     """
 
     summary = "every layer is a step of Nesterov's method in Euclidean space"
@@ -34,7 +35,7 @@ class Nesterov(Layer):
         super().__init__()
         self.norm_attention, self.attention = norm(cfg), ATTENTIONS[cfg.attention].classical(cfg)
         self.mlp = mlp(cfg)
-        self.bound = momentum_bound(cfg)
+        self.bound, self.drift = momentum_bound(cfg), drift_norm(cfg)
         specs = {
             "mu": ScalarSpec(cfg.mu, "fraction"),
             "beta": ScalarSpec(cfg.beta, "fraction"),
@@ -53,7 +54,7 @@ class Nesterov(Layer):
         s, x, y = self.scalars(), state.x, state.y
         update = self.attention(self.norm_attention(x + s.mu_attention * y), view)
         y = self.bound(s.beta_attention * y + s.gamma_attention * update)
-        return state._replace(x=x + y, y=y)
+        return state._replace(x=x + bounded(self.drift, y), y=y)
 
     def mlp_half(self, state: State) -> State:
         if self.mlp is None:
@@ -61,4 +62,4 @@ class Nesterov(Layer):
         s, x, y = self.scalars(), state.x, state.y
         update = self.mlp(x + s.mu_mlp * y)
         y = self.bound(s.beta_mlp * y + s.gamma_mlp * update)
-        return state._replace(x=x + y, y=y)
+        return state._replace(x=x + bounded(self.drift, y), y=y)
