@@ -56,6 +56,7 @@ def test_help_explains_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
         "encoding",
         "on_bad_file",
         "limit",
+        "overlap_words",
         "overwrite",
     ):
         assert f"--{flag}" in printed

@@ -25,6 +25,7 @@ def prepare(
     encoding: str = "utf-8",
     on_bad_file: OnBadFile = "stop",
     limit: int | None = None,
+    overlap_words: int = 0,
     overwrite: bool = False,
 ) -> None:
     """Turn text into token files for training.
@@ -44,6 +45,8 @@ def prepare(
         encoding: how the files are written: utf-8, cp1252, latin-1, utf-16 or any other that Python knows.
         on_bad_file: stop at a file of a folder that cannot be read, or skip it and say so.
         limit: take only the first so many documents of each split.
+        overlap_words: drop documents of the test split that share a run of so many words with another split; 20 is
+            usual, 0 keeps them all.
         overwrite: replace data in the folder that was prepared in another way.
     """
     from sympformer.data.preparation import prepare as run
@@ -61,6 +64,7 @@ def prepare(
         encoding=encoding,
         on_bad_file=on_bad_file,
         limit=limit,
+        overlap_words=overlap_words,
         overwrite=overwrite,
     )
     if prepared.reused:
@@ -90,8 +94,7 @@ def info(data: str = "data/storybook-bpe-2048", check: bool = False, preview: in
     sheet = prepared.sheet
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"corpus     {sheet.corpus['name']}", markup=False)
-    cut = f"; {sheet.cut:,} too long to go to one split: cut, with a gap" if sheet.cut else ""
-    console.print(f"split      {sheet.corpus['split']}{cut}", markup=False)
+    console.print(f"split      {sheet.split}", markup=False)
     tokenizer = sheet.tokenizer
     console.print(
         f"tokenizer  {tokenizer['name']}, {tokenizer['vocab_size']:,} tokens "

@@ -1,9 +1,10 @@
 """From a corpus to token files: one pass over the documents (two if a tokenizer is trained), memory bounded."""
 
 import hashlib
+import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,15 @@ import numpy as np
 
 from sympformer.atomic import is_new, one_at_a_time, staged_folder
 from sympformer.data.corpora import Corpus, OnBadFile, Reading, Shares, open_corpus
-from sympformer.data.prepared import DTYPES, SHEET, Prepared, Sheet, Split, load_prepared, read_sheet
+from sympformer.data.overlap import shares_a_run
+from sympformer.data.prepared import DTYPES, SHEET, Dropped, Prepared, Sheet, Split, load_prepared, read_sheet
 from sympformer.data.tokenizers import Tokenizer, check_name, load_tokenizer, make_tokenizer
 from sympformer.errors import InputError
 from sympformer.progress import Meter
 
 BATCH = 500_000  # characters encoded at a time
 OFF = 2.0  # the factor by which a share may be missed
+DROPPED = "dropped"  # where test documents go that share a run of words with another split
 
 
 def prepare(
@@ -33,6 +36,7 @@ def prepare(
     encoding: str = "utf-8",
     on_bad_file: OnBadFile = "stop",
     limit: int | None = None,
+    overlap_words: int = 0,
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> Prepared:
@@ -43,13 +47,14 @@ def prepare(
     seed, validation, test: which documents are held out where the corpus has no split of its own.
     column, separator, encoding, on_bad_file: how to read it, see `Reading`.
     limit: only the first so many documents of each split.
+    overlap_words: drop documents of the test split that share a run of so many words with another (0: none).
     progress: show a progress line; None where stderr is a terminal.
     """
     folder = default_folder(corpus, tokenizer) if out is None else Path(out)
     reading = Reading(column, separator, encoding, on_bad_file)
     opened = open_corpus(corpus, shares=Shares(validation, test), seed=seed, limit=limit, reading=reading)
     requested = _requested(tokenizer)
-    request = (opened.describe(), requested, seed)
+    request = (opened.describe(), requested, seed, overlap_words)
     if _is_there(folder, request, overwrite):
         return Prepared(folder, load_prepared(folder).sheet, reused=True)
     with one_at_a_time(folder):
@@ -58,13 +63,16 @@ def prepare(
         for note in opened.source.notes:
             print(f"{opened.source.name}: {note}", file=sys.stderr)
         with staged_folder(folder, replace=overwrite, last=SHEET) as work:
+            known = shares_a_run(opened, overlap_words, progress)
             made = make_tokenizer(tokenizer, lambda: _training_texts(opened, progress))
             with Meter(f"encoding {opened.source.name}", progress) as meter:
-                splits, cut = _write(opened, made, work, meter)
-            _check_shares(opened, splits)
+                splits, cut = _write(opened, known, made, work, meter)
+            dropped = _counted(overlap_words, splits.pop(DROPPED, None))
+            _check_shares(opened, splits, dropped)
             made.save(work)
             notes = list(opened.source.notes)
-            sheet = Sheet(opened.describe(), made.describe(), requested, _dtype(made), splits, seed, cut, notes)
+            described = (opened.describe(), made.describe(), requested, _dtype(made))
+            sheet = Sheet(*described, splits, seed, cut, notes, dropped)
             (work / SHEET).write_text(sheet.to_json(), encoding="utf-8")
     return load_prepared(folder)
 
@@ -84,7 +92,7 @@ def _requested(tokenizer: str) -> str:
     return "gpt2" if kind == "gpt2" else tokenizer
 
 
-def _is_there(folder: Path, request: tuple[dict[str, Any], str, int], overwrite: bool) -> bool:
+def _is_there(folder: Path, request: tuple[dict[str, Any], str, int, int], overwrite: bool) -> bool:
     """Whether the folder holds just what is asked for; raises where something else is in the way."""
     if is_new(folder):
         return False
@@ -93,7 +101,7 @@ def _is_there(folder: Path, request: tuple[dict[str, Any], str, int], overwrite:
     if overwrite:
         return False
     sheet = read_sheet(folder)
-    if (sheet.corpus, sheet.requested, sheet.seed) == request:
+    if (sheet.corpus, sheet.requested, sheet.seed, sheet.dropped.words) == request:
         return True
     raise InputError(
         f"{folder} holds data prepared in another way: choose another --out, or replace it with --overwrite"
@@ -112,27 +120,40 @@ def _dtype(tokenizer: Tokenizer) -> str:
     return "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32"
 
 
-def _check_shares(corpus: Corpus, splits: dict[str, Split]) -> None:
-    """Refuse a result that is not what was asked for."""
+def _counted(words: int, dropped: Split | None) -> Dropped:
+    return Dropped(words) if dropped is None else Dropped(words, dropped.documents, dropped.tokens, dropped.bytes)
+
+
+def _check_shares(corpus: Corpus, splits: dict[str, Split], dropped: Dropped) -> None:
+    """Refuse a result that is not what was asked for; what was drawn and then dropped is no fault of the draw."""
     drawn = corpus.drawn_shares().held()
-    whole = sum(splits[split].tokens for split in {"train", *(split for split, _ in drawn)})
+    tokens = {name: split.tokens + (name == "test") * dropped.tokens for name, split in splits.items()}
+    whole = sum(tokens[split] for split in {"train", *(split for split, _ in drawn)})
     for split, share in drawn:
-        if not share / OFF <= splits[split].tokens / whole <= share * OFF:
+        if not share / OFF <= tokens[split] / whole <= share * OFF:
             raise InputError(
-                f"{split} would hold {splits[split].tokens / whole:.2g} of the text of {corpus.source.name!r} instead "
+                f"{split} would hold {tokens[split] / whole:.2g} of the text of {corpus.source.name!r} instead "
                 f"of {share:g}: its documents differ too much in length; try another --seed or --separator"
             )
 
 
-def _write(corpus: Corpus, tokenizer: Tokenizer, folder: Path, meter: Meter) -> tuple[dict[str, Split], int]:
-    """The token files; what they hold, and how many documents were split by position."""
+def _write(
+    corpus: Corpus, known: Callable[[str], bool], tokenizer: Tokenizer, folder: Path, meter: Meter
+) -> tuple[dict[str, Split], int]:
+    """The token files; what they hold, and how many documents were split by position.
+
+    known: whether a text of the test split is to be dropped. Such texts are counted as a split, and kept nowhere.
+    """
     writers: dict[str, TokenWriter] = {}
     cut = 0
     try:
         for split, text, done, part in corpus:
             cut += part and split == "train"
+            if split == "test" and known(text):
+                split = DROPPED
             if split not in writers:
-                writers[split] = TokenWriter(folder / f"{split}.bin", tokenizer)
+                path = Path(os.devnull) if split == DROPPED else folder / f"{split}.bin"
+                writers[split] = TokenWriter(path, tokenizer)
             size = writers[split].add(text)
             meter.add(1, size, done)
         splits = {split: writer.finish() for split, writer in writers.items()}
@@ -141,6 +162,11 @@ def _write(corpus: Corpus, tokenizer: Tokenizer, folder: Path, meter: Meter) -> 
             writer.file.close()
     for split in corpus.expected():
         if split not in splits:
+            if split == "test" and DROPPED in splits:
+                raise InputError(
+                    f"every test document of {corpus.source.name!r} shares a run of words with another split: "
+                    "ask for longer runs with overlap_words, or set it to 0"
+                )
             raise InputError(f"corpus {corpus.source.name!r} holds no text" + (f" for {split}" if splits else ""))
     return splits, cut
 

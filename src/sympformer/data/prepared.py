@@ -32,6 +32,16 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Dropped:
+    """The documents of the test split that shared a run of so many words with another split (0: nobody looked)."""
+
+    words: int = 0
+    documents: int = 0
+    tokens: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
 class Sheet:
     """What a folder of prepared tokens says about itself."""
 
@@ -43,6 +53,21 @@ class Sheet:
     seed: int
     cut: int = 0  # documents that were split by position, too long to go to one split
     notes: list[str] = field(default_factory=list)  # what was left out of the corpus, and what was decided about it
+    dropped: Dropped = Dropped()
+
+    @property
+    def split(self) -> str:
+        """How the splits came about and what was done to documents for their sake, in words."""
+        said, dropped = [self.corpus["split"]], self.dropped
+        if self.cut:
+            said.append(f"{self.cut:,} too long to go to one split: cut, with a gap")
+        if dropped.words:
+            documents = f"{dropped.documents:,} document{'' if dropped.documents == 1 else 's'}"
+            said.append(
+                f"dropped from test: {documents} ({dropped.tokens:,} tokens) with a run of {dropped.words} words of "
+                "another split"
+            )
+        return "; ".join(said)
 
     def to_json(self) -> str:
         return sealed({"format": FORMAT, **asdict(self)}, indent=2)
@@ -143,7 +168,8 @@ def read_sheet(folder: Path) -> Sheet:
         raw = unsealed(raw, file)
         del raw["format"]
         splits = {name: Split(**split) for name, split in raw.pop("splits").items()}
-        sheet = Sheet(splits=splits, **raw)
+        dropped = Dropped(**raw.pop("dropped", {}))  # not in older sheets
+        sheet = Sheet(splits=splits, dropped=dropped, **raw)
         _ = DTYPES[sheet.dtype], sheet.tokenizer["sha256"], sheet.corpus["name"], sheet.tokenizer["vocab_size"] + 0
         if not sheet.splits.keys() <= {"train", "validation", "test"}:
             raise InputError(f"{file} is damaged: it names other splits than there are")

@@ -16,7 +16,7 @@ from sympformer.models import ModelConfig, variant
 from sympformer.training.config import DEFAULT_VARIANT, DataConfig
 
 OVERHEAD = 30_000  # bytes of a layer besides its weights
-LATER = ("encoding", "on_bad_file")  # options of the data that earlier versions did not have
+LATER = ("encoding", "on_bad_file", "overlap_words")  # options of the data that earlier versions did not have
 
 
 def choose_model(options: dict[str, Any], tokenizer: Tokenizer | None = None) -> ModelConfig:
@@ -126,5 +126,6 @@ def _prepare(config: DataConfig, folder: Path, seed: int, overwrite: bool = Fals
         encoding=config.encoding,
         on_bad_file=config.on_bad_file,
         limit=config.limit,
+        overlap_words=config.overlap_words,
         overwrite=overwrite,
     )

@@ -51,6 +51,9 @@ class DataConfig:
     """At a file of a folder that cannot be read: stop, or skip it and say so."""
     limit: int | None = None
     """Take only the first so many documents of each split."""
+    overlap_words: int = 0
+    """Drop documents of the test split that share a run of so many words with another split: 20 is usual, 0 keeps
+    them all."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -60,6 +63,8 @@ class DataConfig:
             raise InputError(f"data.test must be at least 0 and leave text to train on, got {self.test}")
         if self.limit is not None and self.limit < 1:
             raise InputError(f"data.limit must be at least 1, got {self.limit}")
+        if self.overlap_words < 0:
+            raise InputError(f"data.overlap_words must be at least 0, got {self.overlap_words}")
 
 
 @dataclass(frozen=True)

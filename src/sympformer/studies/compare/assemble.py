@@ -203,7 +203,7 @@ def describe_data(prepared: Prepared) -> dict[str, Any]:
     sheet = prepared.sheet
     return {
         "corpus": sheet.corpus["name"],
-        "split": sheet.corpus["split"],
+        "split": sheet.split,
         "tokenizer": sheet.tokenizer["name"],
         "vocabulary": sheet.tokenizer["vocab_size"],
         "tokens": {name: split.tokens for name, split in sheet.splits.items()},
