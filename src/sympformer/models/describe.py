@@ -85,6 +85,15 @@ def _other_parts(cfg: ModelConfig) -> list[str]:
         "qk_norm": "norms on queries and keys",
         "n_kv_head": f"{cfg.n_key_head} heads of keys and values",
         "tie_head": "untied head",
+        "update_norm": "norms on updates",
+        "momentum_bound": {"drift": "a norm on the drift"}.get(
+            cfg.momentum_bound, f"momentum bound {cfg.momentum_bound}"
+        ),
+        "with_z": "no z",
+        "with_rho": "no rho",
+        "mobility": f"B {cfg.mobility}",
+        "second_table": "a second table ahead of every layer",
+        "transport": f"transport of {'positions and momenta' if cfg.transport == 'both' else cfg.transport}",
     }
     usual = {field.name: field.default for field in dataclasses.fields(cfg)}
     return [word for name, word in words.items() if getattr(cfg, name) != usual[name]]

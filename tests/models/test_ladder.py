@@ -1,0 +1,147 @@
+"""What the ladder of comparisons adds to models: transport, a second table, drift, switches."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import sympformer as sf
+from sympformer.errors import InputError
+from sympformer.flows import LogLinear
+from sympformer.models import LanguageModel
+from sympformer.nn.prelude import SHARE, WEIGHT, StepMemory
+from sympformer.nn.scalars import ScalarSpec
+from tests.models.cases import make, tokens
+
+# --- under the norm on the momentum the Euler schemes are one family of functions; under "drift" they are not
+
+EULER = ("plain_euler", "presymp_euler", "exp_euler")
+START: dict[str, Any] = {"start_momentum": "embedded", "t0": 1.0}
+
+
+def set_scalars(layer: Any, **values: float) -> None:
+    """Put learned scalars of a layer at these values."""
+    with torch.no_grad():
+        for name, value in values.items():
+            spec = layer.scalars.specs[name]
+            place = layer.scalars.names[spec.domain].index(name)
+            layer.scalars.get_parameter(spec.domain)[place] = ScalarSpec(value, spec.domain).raw()
+
+
+def schemes_of_equal_weights(bound: str) -> list[LanguageModel]:
+    """Models that differ in the scheme alone: weights are equal, and so is zeta_2 / zeta_1 of every layer."""
+    models = [make("softmax-exp-euler", integrator=scheme, momentum_bound=bound, **START) for scheme in EULER]
+    shared = {name: value for name, value in models[0].state_dict().items() if ".scalars." not in name}
+    for model in models:
+        model.load_state_dict(shared, strict=False)
+    h_x, c_log, c_lin = 0.3, 1.0, 0.2
+    for k, (plain, presymp, exp) in enumerate(zip(*(model.layers() for model in models), strict=True)):
+        t, h_y = 1.0 + k * h_x, 0.2 + 0.1 * k
+        damping = LogLinear(c_log, c_lin, 1.0)
+        ratio = float(damping.weight(t, h_y) / damping.sigma(t, h_y))
+        alpha = c_log / t + c_lin
+        set_scalars(plain, h_x=h_x, factor=0.5, h_y=0.5 * ratio)
+        set_scalars(presymp, h_x=h_x, c_log=c_log, c_lin=c_lin, h_y=ratio / (1 + alpha * ratio))  # h / (1 - alpha h)
+        set_scalars(exp, h_x=h_x, c_log=c_log, c_lin=c_lin, h_y=h_y)
+    return models
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("bound", "one"), [("norm", True), ("drift", False)])
+def test_the_euler_schemes_are_one_family_under_the_norm_and_three_under_drift(bound: str, one: bool) -> None:
+    """LN(zeta_1 y + zeta_2 G) depends on zeta_2 / zeta_1 alone, so that the damping cannot be seen."""
+    first, *others = (model(tokens()).logits for model in schemes_of_equal_weights(bound))
+    spread = first.std()
+    for other in others:
+        difference = (other - first).abs().max() / spread
+        assert difference < 1e-3 if one else difference > 0.1
+
+
+@torch.no_grad()
+def test_multistep_schemes_differ_under_drift_too() -> None:
+    models = [make("softmax-exp-euler", integrator=scheme, momentum_bound="drift", **START) for scheme in
+              ("exp_euler", "ab2", "etd_ab2")]  # fmt: skip
+    for model in models[1:]:
+        model.load_state_dict(models[0].state_dict())
+    logits = [model(tokens()).logits for model in models]
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        assert (logits[i] - logits[j]).abs().max() > 1e-3 * logits[i].std()
+
+
+@torch.no_grad()
+def test_drift_keeps_the_momentum_raw_up_to_the_cap() -> None:
+    """Its root mean square differs from token to token, where a norm would make all the same."""
+    cap = 0.7
+    for name in ("softmax-exp-euler", "softmax-yuriiformer"):
+        states = []
+
+        def call(layer: Any, state: Any, view: Any, k: int, states: list[Tensor] = states) -> Any:
+            states.append(layer(state, view))
+            return states[-1]
+
+        make(name, momentum_bound="drift", momentum_cap=cap).hidden(tokens(), call=call)
+        sizes = torch.stack([state.y.square().mean(-1).sqrt() for state in states])  # type: ignore[attr-defined]
+        assert sizes.max() <= cap * (1 + 1e-12)
+        assert sizes.std() > 1e-3
+
+
+# --- transport and the second table
+
+
+@torch.no_grad()
+def test_where_they_start() -> None:
+    model = sf.build_model(
+        sf.variant("softmax-exp-euler", transport="both", second_table="every_layer", n_layer=2, vocab_size=64), seed=0
+    )
+    assert model.preludes is not None
+    assert len(model.preludes) == 2
+    for part in model.preludes:
+        assert torch.allclose(part.second(), torch.tensor(WEIGHT))  # type: ignore[operator]
+        for share in (part.share_x, part.share_y):
+            assert torch.allclose(share(), torch.tensor(SHARE))  # type: ignore[operator]
+
+
+def test_a_second_table_has_as_many_parameters_as_an_untied_head() -> None:
+    def parameters(**options: Any) -> int:
+        return sum(p.numel() for p in sf.build_model(sf.variant("softmax-baseline", **options)).parameters())
+
+    plain = parameters()
+    table, head = parameters(second_table="every_layer") - plain, parameters(tie_head=False) - plain
+    assert table == head + 4 * 64  # and a weight for every layer and channel
+
+
+@torch.no_grad()
+def test_the_cache_keeps_one_token_a_layer() -> None:
+    model = make("softmax-exp-euler", transport="both")
+    cache, plain = model.new_cache(2), make("softmax-exp-euler").new_cache(2)
+    model.hidden(tokens(T=12), cache)
+    make("softmax-exp-euler").hidden(tokens(T=12), plain)
+    one_token = 2 * 2 * model.cfg.d_model * 8  # x and y of two rows in float64
+    assert cache.nbytes == plain.nbytes + model.cfg.n_layer * one_token
+    assert isinstance(cache.layers[0], StepMemory)
+    with pytest.raises(InputError, match="remembers the last token only"):
+        cache.crop(3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("softmax-baseline", {"transport": "both"}, "moves momenta, which gpt layers do not have"),
+        ("softmax-exp-euler", {"transport": "positions", "causal": False}, "has no effect with causal = False"),
+        ("softmax-exp-euler", {"form": "paper", "with_rho": False}, "the others' rho"),
+        ("linear-exp-euler", {"with_z": False}, "belongs to softmax attention"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(name: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        sf.variant(name, **options)
+
+
+@torch.no_grad()
+def test_a_mask_of_what_tokens_see_does_not_go_with_a_cache() -> None:
+    model, ids = make("softmax-exp-euler", transport="positions"), tokens(T=6)
+    seen = torch.ones(2, 1, 6, 6, dtype=torch.bool)
+    with pytest.raises(InputError, match="give a mask of the padding"):
+        model(ids, cache=model.new_cache(2), mask=seen)
+    assert torch.equal(model(ids, mask=seen).hidden, model(ids).hidden)
