@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 import sympformer as sf
 from sympformer.errors import InputError
@@ -74,14 +73,14 @@ def test_drift_keeps_the_momentum_raw_up_to_the_cap() -> None:
     """Its root mean square differs from token to token, where a norm would make all the same."""
     cap = 0.7
     for name in ("softmax-exp-euler", "softmax-yuriiformer"):
-        states = []
+        states: list[Any] = []
 
-        def call(layer: Any, state: Any, view: Any, k: int, states: list[Tensor] = states) -> Any:
+        def call(layer: Any, state: Any, view: Any, k: int, states: list[Any] = states) -> Any:
             states.append(layer(state, view))
             return states[-1]
 
         make(name, momentum_bound="drift", momentum_cap=cap).hidden(tokens(), call=call)
-        sizes = torch.stack([state.y.square().mean(-1).sqrt() for state in states])  # type: ignore[attr-defined]
+        sizes = torch.stack([state.y.square().mean(-1).sqrt() for state in states])
         assert sizes.max() <= cap * (1 + 1e-12)
         assert sizes.std() > 1e-3
 
