@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,18 @@ def test_other_choices_there_and_back(options: dict[str, object], make_run: RunM
     assert_same_logits(load(tmp_path / "out"), load_run(run).model)
     import_run(tmp_path / "out", tmp_path / "back")
     assert_same_run(run, tmp_path / "back")
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+@pytest.mark.usefixtures("quick_audit")
+def test_who_may_read_it(umask: int, trained: Path, tmp_path: Path) -> None:
+    """The weights too: a folder to be served or shared is read by others."""
+    before = os.umask(umask)
+    try:
+        export_run(trained, tmp_path / "out")
+    finally:
+        os.umask(before)
+    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "out").iterdir()} == {0o666 & ~umask}
 
 
 @pytest.mark.usefixtures("quick_audit")

@@ -1,5 +1,6 @@
 """From a run folder to a folder that Hugging Face's transformers loads, with or without sympformer installed."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,11 +62,15 @@ def export_run(
 
 
 def _save(model: "SympFormerForCausalLM", work: Path, out: Path) -> None:
-    """Weights and config; the library that writes the weights has an error of its own for a disk that is full."""
+    """Weights and config; the library that writes the weights has an error of its own for a disk that is full, and
+    lets nobody else read them.
+    """
     try:
         model.save_pretrained(work)
     except SafetensorError as error:
         raise InputError(f"cannot write {out}: {error}") from error
+    for file in work.glob("*.safetensors"):
+        shutil.copymode(work / CONFIG, file)
 
 
 def check_new(out: Path) -> None:
