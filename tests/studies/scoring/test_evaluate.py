@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from sympformer import cli, data
 from sympformer.studies.scoring.evaluate import open_text, open_trained, text_losses
 from sympformer.training import TrainConfig, TrainedRun, evaluate_model, load_run, run_training
+from sympformer.training.checkpoint import CheckpointFolder, Progress
+from sympformer.training.run import CHECKPOINTS
 
 BLOCK = 32
 
@@ -92,6 +95,27 @@ def test_which_weights(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
     open_trained(str(folders["run"]))
     open_trained(str(folders["run"]), "last")
     assert asked == ["best", "last"]
+
+
+@pytest.mark.parametrize("kind", ["run", "hf"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_no_number(
+    kind: str, value: float, folders: dict[str, Path], hf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Weights that are broken and say so nowhere: no figure is printed, and the exit code tells."""
+    broken = Path(shutil.copytree(hf if kind == "hf" else folders["run"], tmp_path / "broken"))
+    if kind == "hf":
+        tensors = load_file(broken / "model.safetensors")
+        tensors["transformer.wte.weight"][5] = value
+        save_file(tensors, broken / "model.safetensors", {"format": "pt"})
+    else:
+        tensors = load_run(broken, "last").model.state_dict()
+        next(iter(tensors.values()))[5] = value
+        CheckpointFolder(broken / CHECKPOINTS).save_best(Progress(step=2), tensors)
+    assert cli.main(["eval", str(broken), "--data", str(folders["bpe"])]) == 2
+    said = capsys.readouterr()
+    assert "is not finite: its weights are of no use" in said.err.splitlines()[-1]
+    assert "nats per token" not in said.out
 
 
 def test_a_run_with_probes(folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
