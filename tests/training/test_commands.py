@@ -20,7 +20,7 @@ def test_the_first_process_speaks_for_all(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     result = TrainResult(Path("runs/mine"), 7, 7, 2.5, 2.4, "One day", stopped_by, rank)
-    monkeypatch.setattr(launch, "run_training", lambda config, resume: result)
+    monkeypatch.setattr(launch, "run_training", lambda config, resume, trust_data: result)
     assert main(["train"]) == code
     said = capsys.readouterr().out
     assert (words in said and "runs/mine" in said) if rank == 0 else said == ""

@@ -87,6 +87,20 @@ def test_a_config_that_was_changed(
     assert f"names {place}" in capsys.readouterr().err
 
 
+def test_a_run_from_elsewhere_is_continued_when_its_data_are_trusted(
+    elsewhere: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["train", "--resume=true", f"--out={elsewhere}", "--steps=3"]
+    with monkeypatch.context() as patch:
+        patch.setattr("sympformer.training.run.open_data", lambda *args: pytest.fail("it was opened"))
+        assert cli.main(line) == 2
+    assert f"was not trained here, and its config names the folder '{prepared}'" in capsys.readouterr().err
+    assert runs.budget(elsewhere) is None  # nothing was done
+    assert cli.main([*line, "--trust_data=true"]) == 0
+    assert cli.main([*line[:-1], "--steps=4", f"--data.folder={prepared}"]) == 0  # what one names oneself
+    assert runs.budget(elsewhere) == 4
+
+
 def test_our_own_stories_are_no_data_from_anywhere(elsewhere: Path) -> None:
     check_data(forged(elsewhere, corpus="storybook:40", tokenizer="byte"))
 

@@ -12,16 +12,17 @@ if TYPE_CHECKING:
 Which = Literal["best", "last"]
 
 
-def train(resume: bool = False, **options: Any) -> int:
+def train(resume: bool = False, trust_data: bool = False, **options: Any) -> int:
     """Train a language model: with no options a small one on the stories that ship with the package.
 
     Args:
         resume: Continue the run in `out` from its newest good checkpoint, with its own config.
+        trust_data: Open the path or dataset that a run from elsewhere, which is continued, names as its data.
     """
     config = TrainConfig(**options)
     from sympformer.training.launch import run_training
 
-    result = run_training(config, resume)
+    result = run_training(config, resume, trust_data=trust_data)
     if result.rank == 0:
         _say(result)
     return 0 if result.stopped_by is None else 128 + result.stopped_by

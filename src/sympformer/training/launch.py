@@ -20,6 +20,7 @@ from sympformer.training.checkpoint import CheckpointFolder, load_model_tensors
 from sympformer.training.choices import choose_model, open_data
 from sympformer.training.config import DEFAULT_TOKENS, FREE_TO_CHANGE, TrainConfig, load_config
 from sympformer.training.engine import leave_together, make_fabric, pick_device
+from sympformer.training.origin import check_data
 from sympformer.training.reporter import Reporter
 from sympformer.training.run_files import require_tensorboard
 from sympformer.training.trainer import Trainer
@@ -46,16 +47,24 @@ class TrainResult:
     rank: int = 0  # of the process among several; the first one speaks for all
 
 
-def run_training(config: TrainConfig, resume: bool = False, bar: bool | None = None, echo: float = 0.0) -> TrainResult:
+def run_training(
+    config: TrainConfig,
+    resume: bool = False,
+    bar: bool | None = None,
+    echo: float = 0.0,
+    trust_data: bool = False,
+) -> TrainResult:
     """Train. resume: continue the run in `config.out` from its newest good checkpoint, with its own config.
 
     bar: show a progress line; None where stderr is a terminal.
     echo: seconds after a signal in which another one is the same wish.
+    trust_data: open what a run from elsewhere names as its data, also where `config` does not name it too.
     """
     weights: Weights | None = None
     if resume:
-        config = stored_config(config)
+        asked, config = config, stored_config(config)
         runs.check_resumable(Path(str(config.out)))
+        check_data(Path(str(config.out)), trust=trust_data or asked.data == config.data)
     else:
         runs.check_new(config)
         config, weights = _begun(config)
