@@ -49,6 +49,7 @@ BEFORE = {
     "sympformer data info --data data/texts-gpt2": ("data/texts-tokenizer", "data/texts-gpt2"),
     "sympformer watch runs/gpt runs/yurii runs/mine": ("runs/mine", "runs/gpt"),
     "runs/yurii": ("runs/mine", "runs/yurii"),
+    "sympformer report runs/demo": ("runs/which", "runs/demo"),
     "sympformer report runs/compare --watch": ("runs/demo", "runs/compare"),
     "exported/": ("hf/mine", "exported"),
     "data/storybook-bpe-2048": ("data/my-texts-tokenizer", "data/storybook-bpe-2048"),
@@ -61,6 +62,10 @@ LEFT_OUT = {
     "docs/examples/lm_eval": "tests/exchange/test_lm_eval.py",
     "SYMPFORMER_PARTS": "tests/test_extending.py",
     "python mine.py": "a script of the reader's",
+}
+CLONE = {  # what an installed wheel is not asked for
+    "docs/examples/": "files of a clone",
+    "--jobs 2": "dear, and the README compares too",
 }
 ELSEWHERE = {  # Python blocks that another test runs; all but those that need an export
     "accelerate.md": "tests/inertia/test_page.py",
@@ -96,8 +101,8 @@ def options(command: str) -> list[str]:
     return [word.split("=")[0] for word in shlex.split(command) if word.startswith("--")]
 
 
-def left_out(command: str) -> bool:
-    return any(part in f"{command} " for part in LEFT_OUT)
+def left_out(command: str, clone: bool = True) -> bool:
+    return any(part in f"{command} " for part in (LEFT_OUT if clone else LEFT_OUT | CLONE))
 
 
 def small(command: str) -> list[str]:
@@ -109,8 +114,13 @@ def small(command: str) -> list[str]:
     return shlex.split(command) + shlex.split(more)
 
 
+def is_clone(root: Path) -> bool:
+    """Whether more lies beside the pages than pages."""
+    return (root / "pyproject.toml").is_file()
+
+
 def prepare_folder(root: Path) -> None:
-    """Text of one's own, a factory of one's own, and where there is a clone its docs."""
+    """Text of one's own, a factory of one's own, and of a clone its docs."""
     from sympformer import data
 
     for folder in ("my-texts", "texts"):
@@ -120,9 +130,10 @@ def prepare_folder(root: Path) -> None:
         Path(file).write_text("\n\n".join(data.story(1, i) for i in range(50)))
     Path("package").mkdir()
     Path("package", "module.py").write_text(
-        "import sympformer as sf\n\ndef factory():\n    return sf.build_model(sf.variant('linear-ab2', n_layer=1))\n"
+        "import sympformer as sf\n\n"
+        "def factory():\n    return sf.build_model(sf.variant('linear-ab2', n_layer=1, d_model=8, vocab_size=64))\n"
     )
-    if (root / "docs").is_dir():
+    if is_clone(root):
         Path("docs").symlink_to(root / "docs")
 
 
@@ -150,7 +161,7 @@ def main(root: Path, pages: list[str]) -> None:
     for page in pages:
         text = (root / page).read_text()
         for command in commands(text):
-            if not left_out(command) and command not in done:
+            if not left_out(command, is_clone(root)) and command not in done:
                 print(f"--- {page}: {command}", file=sys.stderr, flush=True)
                 run(command)
                 done.append(command)

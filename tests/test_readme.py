@@ -143,7 +143,7 @@ def test_everything_runs_as_printed_from_a_clone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("hatchling") is None, reason="the wheel is built with hatchling, of the extra dev")
-def test_the_readme_runs_as_printed_from_a_wheel(tmp_path: Path) -> None:
+def test_everything_runs_as_printed_from_a_wheel(tmp_path: Path) -> None:
     """In an environment of its own: the wheel, and by a .pth file the packages that are installed here."""
     import venv
 
@@ -163,8 +163,9 @@ def test_the_readme_runs_as_printed_from_a_wheel(tmp_path: Path) -> None:
     assert found.stdout.startswith(str(packages)), "the clone would be tested instead"
     listed = subprocess.run([python.with_name("sympformer"), "configs"], capture_output=True, text=True, check=True)
     assert "sympformer train   cpu-small" in listed.stdout
-    page = tmp_path / "readme"  # nothing of the clone beside it
-    page.mkdir()
-    (page / "README.md").write_text(README)
-    done = run_printed(python, page, ["README.md"], tmp_path / "wheel")
-    assert {c for c in printed.commands(README) if not printed.left_out(c)} <= set(done)
+    for page in ORDER:  # nothing else of the clone beside them
+        (tmp_path / "pages" / page).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "pages" / page).write_text((ROOT / page).read_text())
+    done = run_printed(python, tmp_path / "pages", ORDER, tmp_path / "wheel")
+    assert {command for _, command in all_commands() if not printed.left_out(command, clone=False)} <= set(done)
+    assert len(done) > 30
