@@ -23,13 +23,15 @@ TRAINING = ["steps", "tokens", "batch_size", "accumulate", "lr", "min_lr_ratio",
 TRAINING += ["betas", "clip", "precision", "log_every", "eval_every", "eval_tokens", "sample_every", "sample_prompt"]
 TRAINING += ["checkpoint_every", "keep_last", "seed", "device", "strategy", "tensorboard", "resume", "config", "model"]
 TRAINING += ["data", "data.corpus", "data.tokenizer", "data.folder", "data.validation", "data.test", "data.separator"]
-TRAINING += ["data.limit", "data.column", "out"]
+TRAINING += ["data.limit", "data.column", "data.overlap_words", "trust_data", "out"]
 TRAINING += [
     f"model.{name}" for name in ("variant", "preset", "architecture", "n_layer", "n_head", "d_model", "dropout")
 ]
 TRAINING += [
     f"model.{name}" for name in ("block_size", "h_x", "mu", "form", "heads", "causal", "mlp_ratio", "integrator")
 ]
+PREPARING = ["corpus", "tokenizer", "out", "seed", "validation", "test", "column", "separator", "limit", "overwrite"]
+PREPARING += ["overlap_words"]
 # command -> (words that are fine by themselves, options to spoil)
 COMMANDS: dict[str, tuple[list[str], list[str]]] = {
     "train": ([*SMALL, "--data.folder=data"], TRAINING),
@@ -45,7 +47,7 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
     "report": (["run", "--out=page.html"], ["out", "baseline", "metric", "mixed_code", "trust_data"]),
     "data prepare": (
         ["--corpus=storybook:40", "--tokenizer=byte", "--out=new"],
-        ["corpus", "tokenizer", "out", "seed", "validation", "test", "column", "separator", "limit", "overwrite"],
+        PREPARING,
     ),
     "data info": (["--data=data"], ["data", "check", "preview"]),
     "compare": (
