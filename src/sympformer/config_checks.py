@@ -43,6 +43,8 @@ def _check(name: str, kind: Any, value: object) -> None:
             _check(name, part, item)
     elif isinstance(value, int) and abs(value) >= 1 << 63:
         raise InputError(f"{name} is a number of more than 63 bits")
+    elif isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+        raise InputError(f"{name} holds half of a surrogate pair, which no file can: write the whole character")
     elif not _fits(origin or kind, value):
         raise InputError(f"{name} must be of type {(origin or kind).__name__}, got {value!r}")
 

@@ -58,6 +58,8 @@ def test_numbers_without_a_point_are_numbers(tmp_path: Path) -> None:
         ({"warm_up": -1}, "warm_up must not be negative"),
         ({"weight_decay": -1}, "weight_decay must be finite"),
         ({"data": {"validation": 1.0}}, "data.validation must lie strictly between"),
+        ({"data": {"overlap_words": -1}}, "data.overlap_words must be at least 0"),
+        ({"sample_prompt": "a\udcff"}, "sample_prompt holds half of a surrogate pair"),
         ({"seed": -1}, "seed must lie between"),
         ({"optimizer": "muon", "precision": "float16"}, "does not go with"),
     ],
