@@ -58,6 +58,13 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "without-rho": ("softmax-exp-euler", {"with_rho": False, "heads": "multi"}),
     "without-z-and-rho": ("softmax-plain-euler", {"with_z": False, "with_rho": False}),
     "mobility-identity": ("softmax-exp-euler", {"mobility": "identity"}),
+    "yurii-h0": ("softmax-yuriiformer", {"attention_step": "h0", "start_momentum": "embedded"}),
+    "yurii-h0-linear": ("linear-yuriiformer", {"attention_step": "h0"}),
+    "yurii-r2": ("softmax-yuriiformer", {"attention_step": "r2", "start_momentum": "embedded", "momentum_gain": 1.0}),
+    "yurii-h1": (
+        "softmax-yuriiformer",
+        {"attention_step": "h1", "n_head": 4, "n_kv_head": 2, "positions": "rotary", "start_momentum": "embedded"},
+    ),
     "llama": (
         "softmax-baseline",
         {"n_head": 4, "n_kv_head": 2, "norm": "rmsnorm", "mlp": "swiglu", "positions": "rotary", "tie_head": False},

@@ -83,6 +83,7 @@ def _other_parts(cfg: ModelConfig) -> list[str]:
         "mlp": "no MLP" if cfg.mlp == NO_MLP else f"{cfg.mlp} MLP",
         "positions": f"{'no' if cfg.positions == 'none' else cfg.positions} positions",
         "qk_norm": "norms on queries and keys",
+        "attention_step": f"attention step {cfg.attention_step}",
         "n_kv_head": f"{cfg.n_key_head} heads of keys and values",
         "tie_head": "untied head",
     }
