@@ -326,7 +326,25 @@ def classical(model: Any, x: Tensor, y: Tensor, second: Any = None) -> Tensor:
     return x
 
 
-LAYERS = {"sympformer": hamiltonian, "yuriiformer": nesterov, "gpt": classical}
+def streams(model: Any, x: Tensor, y: Tensor, second: Any = None) -> Tensor:
+    """Both streams stacked: they are read by a vector, mixed by a matrix, written by a vector."""
+    cfg, both = model.cfg, torch.stack((x, y))
+    for k, block in enumerate(model.blocks):
+        both = torch.stack(prelude(model, k, *both, second))
+        s = block.scalars.report()
+        for half in ("attention", "mlp"):
+            read, write = (x.new_tensor([s[f"{word}_{to}_{half}"] for to in "xy"]) for word in ("read", "write"))
+            M = x.new_tensor([[s[f"{to}{of}_{half}"] for of in "xy"] for to in "xy"])
+            z = torch.einsum("s,sbtd->btd", read, both)
+            attends = half == "attention"
+            f = attention(block, cfg, norm(cfg, block.norm_attention.weight, z)) if attends else mlp(cfg, block, z)
+            if cfg.update_norm:
+                f = norm(cfg, getattr(block, f"bound_{half}").weight, f)
+            both = torch.einsum("rs,sbtd->rbtd", M, both) + torch.einsum("r,btd->rbtd", write, f)
+    return both[0]
+
+
+LAYERS = {"sympformer": hamiltonian, "yuriiformer": nesterov, "gpt": classical, "streams": streams}
 
 
 @torch.no_grad()

@@ -63,7 +63,8 @@ class StackConfig:
     """The layers of a model, as steps of one of the dynamics."""
 
     architecture: str = "sympformer"
-    """sympformer (damped Hamiltonian step), yuriiformer (Euclidean Nesterov step) or gpt (classical block)."""
+    """sympformer (damped Hamiltonian step), yuriiformer (Euclidean Nesterov step), gpt (classical block) or streams
+    (classical block on two streams, a control)."""
     attention: str = "softmax"
     """softmax or linear attention."""
     integrator: str = "exp_euler"
@@ -158,7 +159,7 @@ class StackConfig:
     momentum_gain: float = 1.0
     """Start of the gains of the norms on momenta, and on updates (update_norm)."""
     update_norm: bool = False
-    """gpt: a norm on what attention and MLP add to the stream, x + N(f(N(x))), as others have one on the momentum."""
+    """gpt, streams: a norm on what attention and MLP add, x + N(f(N(x))), as others have one on the momentum."""
     momentum_cap: float = 1.0
     """Largest root mean square of a row under bounds "cap" and "drift"."""
 

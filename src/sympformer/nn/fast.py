@@ -27,6 +27,7 @@ from sympformer.nn.dynamics.base import State
 from sympformer.nn.dynamics.classical import Classical
 from sympformer.nn.dynamics.hamiltonian import Hamiltonian, HamiltonianScalars
 from sympformer.nn.dynamics.nesterov import Nesterov
+from sympformer.nn.dynamics.streams import Streams
 from sympformer.nn.parts import MLP, Matrix, Norm, Projection, RMSNorm, bounded, rms_norm
 from sympformer.nn.scalars import LearnedScalars
 
@@ -105,10 +106,16 @@ def hamiltonian(layer: Any, state: State, view: View) -> State:
     return State(x_next, y, v, t + s.h_x, k + 1, history)
 
 
+def streams(layer: Any, state: State, view: View) -> State:
+    """`Streams`: nothing but its scalars, worked out for all layers together."""
+    return Streams.mlp_half(layer, Streams.attention_half(layer, state, view))
+
+
 FUSED: dict[type[nn.Module], Callable[[Any, State, View], State]] = {
     Classical: classical,
     Nesterov: nesterov,
     Hamiltonian: hamiltonian,
+    Streams: streams,
 }
 
 
@@ -338,4 +345,5 @@ FOLDS: dict[type[nn.Module], Callable[[Any], Function]] = {
     Classical: lambda layer: partial(classical, _children(layer)),
     Nesterov: lambda layer: partial(nesterov, _children(layer)),
     Hamiltonian: _fold_hamiltonian,
+    Streams: lambda layer: partial(streams, _children(layer)),
 }
