@@ -16,7 +16,7 @@ from sympformer.nn import View, perturb_
 from sympformer.nn.attention import CurvedAttention
 from sympformer.nn.positions import positions
 from tests.models import by_hand
-from tests.models.cases import SIZE, make
+from tests.models.cases import SIZE, make, tokens
 
 T, D = 9, SIZE["d_model"]
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -73,6 +73,25 @@ def test_the_slope_a_is_that_of_the_normaliser() -> None:
     torch.testing.assert_close(C, slope.unsqueeze(-1) * u, rtol=1e-11, atol=1e-12)
 
 
+def test_with_all_assumptions_it_is_the_acceleration_of_geodesics() -> None:
+    """One head, full visibility, s_ij = x_i' A x_j with A symmetric, values A x: -C is the acceleration of the curves
+    that make the integral of sum_i z_i |x_i'|^2 / 2 stationary, z_i = sum_j exp s_ij."""
+    part, _, x, u = attention_and_tokens({"n_head": 1})
+    W = torch.eye(D, dtype=torch.float64) + 0.1 * part.qkv.weight[:D].detach()
+    A = part.scale * W.mT @ W
+    with torch.no_grad():
+        part.qkv.weight.copy_(torch.cat((W, W, A)))
+        part.out.weight.copy_(torch.eye(D, dtype=torch.float64))
+    C = part(x, View.make(False, 0, T, torch.device("cpu"), torch.float64), u)[2]
+
+    def z(x: Tensor) -> Tensor:
+        return torch.exp(x @ A @ x.mT).sum(-1, keepdim=True)
+
+    (pull,) = torch.autograd.grad((z(x) * u.detach() ** 2).sum() / 2, x)  # d/dt (z u) = dL/dx, so z u' = pull - z' u
+    z_slope = torch.autograd.functional.jacobian(lambda s: z(x + s * u), torch.zeros((), dtype=torch.float64))
+    torch.testing.assert_close(C, (z_slope * u - pull) / z(x), rtol=1e-9, atol=1e-10)
+
+
 def test_no_motion_has_no_curvature() -> None:
     part, cfg, x, _ = attention_and_tokens({})
     assert not part(x, view_of(cfg), torch.zeros_like(x))[2].any()
@@ -95,6 +114,7 @@ def test_what_does_not_go_with_a_curvature_term_is_refused() -> None:
     refused: list[tuple[str, dict[str, Any], str]] = [
         ("linear-yuriiformer", {"attention_step": "r2"}, "the curvature of softmax kernels, which linear attention"),
         ("softmax-yuriiformer", {"attention_step": "h1", "qk_norm": True}, "qk_norm does not go with attention_step"),
+        ("softmax-yuriiformer", {"attention_step": "h1", "momentum_bound": "none"}, "third power of the momentum"),
         ("softmax-baseline", {"attention_step": "h0"}, "belongs to yuriiformer layers, not to gpt"),
         ("softmax-yuriiformer", {"attention_step": "h0", "mlp": "none", "mu": 0.2}, "mu = 0.2 has no effect"),
         ("softmax-yuriiformer", {"attention_step": "h2"}, "attention_step"),
@@ -102,6 +122,19 @@ def test_what_does_not_go_with_a_curvature_term_is_refused() -> None:
     for name, options, message in refused:
         with pytest.raises(InputError, match=message):
             sf.variant(name, **options)
+
+
+@pytest.mark.parametrize("bound", ["norm", "cap"])
+@pytest.mark.parametrize("step", ["r2", "h1"])
+def test_weights_of_any_size_stay_finite(step: str, bound: str) -> None:
+    model = make("softmax-yuriiformer", "paper", torch.float32, attention_step=step, momentum_bound=bound)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1000.0 if parameter.ndim == 2 else 1.0)
+    loss = model(tokens(1), targets=tokens(1)).loss
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
 def test_a_saved_yuriiformer_looks_ahead_as_it_did() -> None:

@@ -7,6 +7,7 @@ import sympformer as sf
 from sympformer.models import LanguageModel
 from sympformer.models.describe import kernel_passes, parameter_counts
 from sympformer.nn import LearnedScalars, ScalarSpec
+from sympformer.nn.dynamics.streams import Mixing
 from sympformer.training.choices import choose_model
 from tests.models.cases import SIZE, make, tokens
 
@@ -26,6 +27,21 @@ def test_it_starts_as_a_classical_block(update_norm: bool) -> None:
         assert all("scalars" in name or "momenta" in name for name in missing)
         torch.testing.assert_close(streams(tokens()).logits, gpt(tokens()).logits, rtol=1e-12, atol=1e-12)
         assert kernel_passes(streams) == kernel_passes(gpt)
+
+
+@torch.no_grad()
+def test_yuriiformer_without_its_norm_is_a_case_of_it() -> None:
+    yurii = make("softmax-yuriiformer", momentum_bound="none", start_momentum="embedded")
+    streams = two_streams(start_momentum="embedded")
+    streams.load_state_dict({n: p for n, p in yurii.state_dict().items() if "scalars" not in n}, strict=False)
+    for ours, theirs in zip(streams.layers(), yurii.layers(), strict=True):
+        s = theirs.scalars.report()
+        mixings = []
+        for half in ("attention", "mlp"):
+            mu, beta, gamma = (s[f"{name}_{half}"] for name in ("mu", "beta", "gamma"))
+            mixings += Mixing(1.0, mu, 1.0, beta, 0.0, beta, gamma, gamma)
+        ours.scalars.real.copy_(torch.tensor(mixings, dtype=torch.float64))
+    torch.testing.assert_close(streams(tokens()).logits, yurii(tokens()).logits, rtol=1e-11, atol=1e-11)
 
 
 def standing_still(model: LanguageModel) -> set[tuple[int, str]]:

@@ -254,6 +254,11 @@ class StackConfig:
                 f"qk_norm does not go with attention_step = {self.attention_step!r}: normalised queries and keys are"
                 " not linear in the tokens, as its derivative of the scores has them; leave one of them out"
             )
+        if self.momentum_bound == "none":
+            raise InputError(
+                f"momentum_bound = 'none' does not go with attention_step = {self.attention_step!r}, whose term grows"
+                " as the third power of the momentum; choose norm, cap or drift"
+            )
 
     @property
     def d_head(self) -> int:

@@ -294,7 +294,7 @@ class SoftmaxAttention(ClassicalAttention):
 
 
 class CurvedAttention(SoftmaxAttention):
-    """Attention F, and beside it the curvature term of a motion u of the tokens (docs/theory.md, section 4).
+    """Attention F, and beside it the curvature term of a motion u of the tokens (docs/theory.md, section 6).
 
         C_i = a_i u_i - 1/2 (|u_i|^2 F_i + sum_h O_h sum_j P^h_ij |u_j|^2 w^h_j)
         a_i = mean_h sum_j P^h_ij scale (<dq_i, k_j> + <q_i, dk_j>)
