@@ -330,7 +330,7 @@ def streams(model: Any, x: Tensor, y: Tensor, second: Any = None) -> Tensor:
     """Both streams stacked: they are read by a vector, mixed by a matrix, written by a vector."""
     cfg, both = model.cfg, torch.stack((x, y))
     for k, block in enumerate(model.blocks):
-        both = torch.stack(prelude(model, k, *both, second))
+        both = torch.stack(prelude(model, k, both[0], both[1], second))
         s = block.scalars.report()
         for half in ("attention", "mlp"):
             read, write = (x.new_tensor([s[f"{word}_{to}_{half}"] for to in "xy"]) for word in ("read", "write"))

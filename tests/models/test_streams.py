@@ -1,5 +1,7 @@
 """Two streams without dynamics: a classical block at the start, from which every weight can learn."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -36,7 +38,7 @@ def test_yuriiformer_without_its_norm_is_a_case_of_it() -> None:
     streams.load_state_dict({n: p for n, p in yurii.state_dict().items() if "scalars" not in n}, strict=False)
     for ours, theirs in zip(streams.layers(), yurii.layers(), strict=True):
         s = theirs.scalars.report()
-        mixings = []
+        mixings: list[Any] = []
         for half in ("attention", "mlp"):
             mu, beta, gamma = (s[f"{name}_{half}"] for name in ("mu", "beta", "gamma"))
             mixings += Mixing(1.0, mu, 1.0, beta, 0.0, beta, gamma, gamma)
