@@ -13,12 +13,13 @@ from sympformer.models import VARIANTS
 from tests.models.cases import CHOICES, make
 
 every_variant = pytest.mark.parametrize("name", VARIANTS)
-# one variant of each kind of cache: keys and values; with rho; a state; both again in the classical blocks
+# one variant of each kind of cache: keys and values; with rho, or more; a state; both again in the classical blocks
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "softmax-own": ("softmax-exp-euler", {}),
     "softmax-paper": ("softmax-ab2", {"preset": "paper"}),
     "linear": ("linear-etd-ab2", {}),
     "gpt": ("softmax-baseline", {}),
+    "curved": ("softmax-yuriiformer", {"attention_step": "r2"}),
     "gpt-linear": ("linear-baseline", {}),
     "turned-keys": ("softmax-exp-euler", {"preset": "modern", "n_kv_head": 1}),
 }

@@ -277,20 +277,39 @@ def attention(block: Any, cfg: Any, x: Tensor) -> Tensor:
     return torch.cat(heads, -1) @ part.out.weight.mT
 
 
+def curvature(block: Any, cfg: Any, x: Tensor, u: Tensor) -> Tensor:
+    """C_i = a_i u_i - (|u_i|^2 F_i + sum_h O_h sum_j P^h_ij |u_j|^2 w^h_j) / 2, with the matrices P and dS/du."""
+    d, part, c = cfg.d_model, block.attention, cfg.d_model // cfg.n_head
+    width = (len(part.qkv.weight) - d) // 2
+    W_Q, W_K, W_V = part.qkv.weight.split((d, width, width))
+    q, k = queries_and_keys(part, cfg, x, W_Q, W_K)
+    dq, dk = queries_and_keys(part, cfg, u, W_Q, W_K)
+    square = u.square().sum(-1, keepdim=True)
+    slopes, pulls = [], []
+    for h, w in enumerate(grouped(x @ W_V.mT, c, cfg.n_head)):
+        M = torch.tril(torch.exp(q[h] @ k[h].mT / math.sqrt(c)))
+        P = M / M.sum(-1, keepdim=True)
+        D = (dq[h] @ k[h].mT + q[h] @ dk[h].mT) / math.sqrt(c)
+        slopes.append((P * D).sum(-1, keepdim=True))
+        pulls.append((square * P + P * square.mT) @ w)  # the sum over heads of O_h makes |u_i|^2 F_i of the first
+    return torch.stack(slopes).mean(0) * u - torch.cat(pulls, -1) @ part.out.weight.mT / 2
+
+
 def nesterov(model: Any, x: Tensor, y: Tensor, second: Any = None) -> Tensor:
-    """YuriiFormer, Lie-Trotter."""
+    """YuriiFormer, Lie-Trotter, or with another attention step."""
     cfg = model.cfg
     for k, block in enumerate(model.blocks):
         x, y = prelude(model, k, x, y, second)
         s = block.scalars.report()
         for half in ("attention", "mlp"):
-            mu, beta, gamma = (s[f"{name}_{half}"] for name in ("mu", "beta", "gamma"))
-            if half == "attention":
-                update = attention(block, cfg, norm(cfg, block.norm_attention.weight, x + mu * y))
-            else:
-                update = mlp(cfg, block, x + mu * y)
-            y = bounded(cfg, block.bound, beta * y + gamma * update)
-            x = x + drifted(cfg, block.drift, y)
+            mu, beta, gamma = (s.get(f"{name}_{half}", 0.0) for name in ("mu", "beta", "gamma"))
+            bar = norm(cfg, block.norm_attention.weight, x + mu * y)
+            W = beta * y + gamma * (attention(block, cfg, bar) if half == "attention" else mlp(cfg, block, x + mu * y))
+            C = torch.zeros_like(x)
+            if half == "attention" and cfg.attention_step in ("r2", "h1"):
+                C = curvature(block, cfg, bar, W if cfg.attention_step == "r2" else y)
+            y = bounded(cfg, block.bound, W - C)
+            x = x + drifted(cfg, block.drift, bounded(cfg, block.bound, W - C / 2) if cfg.attention_step == "r2" else y)
     return x
 
 
@@ -307,7 +326,25 @@ def classical(model: Any, x: Tensor, y: Tensor, second: Any = None) -> Tensor:
     return x
 
 
-LAYERS = {"sympformer": hamiltonian, "yuriiformer": nesterov, "gpt": classical}
+def streams(model: Any, x: Tensor, y: Tensor, second: Any = None) -> Tensor:
+    """Both streams stacked: they are read by a vector, mixed by a matrix, written by a vector."""
+    cfg, both = model.cfg, torch.stack((x, y))
+    for k, block in enumerate(model.blocks):
+        both = torch.stack(prelude(model, k, both[0], both[1], second))
+        s = block.scalars.report()
+        for half in ("attention", "mlp"):
+            read, write = (x.new_tensor([s[f"{word}_{to}_{half}"] for to in "xy"]) for word in ("read", "write"))
+            M = x.new_tensor([[s[f"{to}{of}_{half}"] for of in "xy"] for to in "xy"])
+            z = torch.einsum("s,sbtd->btd", read, both)
+            attends = half == "attention"
+            f = attention(block, cfg, norm(cfg, block.norm_attention.weight, z)) if attends else mlp(cfg, block, z)
+            if cfg.update_norm:
+                f = norm(cfg, getattr(block, f"bound_{half}").weight, f)
+            both = torch.einsum("rs,sbtd->rbtd", M, both) + torch.einsum("r,btd->rbtd", write, f)
+    return both[0]
+
+
+LAYERS = {"sympformer": hamiltonian, "yuriiformer": nesterov, "gpt": classical, "streams": streams}
 
 
 @torch.no_grad()

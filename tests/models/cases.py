@@ -58,6 +58,20 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "without-rho": ("softmax-exp-euler", {"with_rho": False, "heads": "multi"}),
     "without-z-and-rho": ("softmax-plain-euler", {"with_z": False, "with_rho": False}),
     "mobility-identity": ("softmax-exp-euler", {"mobility": "identity"}),
+    "yurii-h0": ("softmax-yuriiformer", {"attention_step": "h0", "start_momentum": "embedded"}),
+    "yurii-h0-linear": ("linear-yuriiformer", {"attention_step": "h0"}),
+    "yurii-r2": ("softmax-yuriiformer", {"attention_step": "r2", "start_momentum": "embedded", "momentum_gain": 1.0}),
+    "yurii-r2-drift": ("softmax-yuriiformer", {"attention_step": "r2", "momentum_bound": "drift", "momentum_cap": 3.0}),
+    "yurii-h1": (
+        "softmax-yuriiformer",
+        {"attention_step": "h1", "n_head": 4, "n_kv_head": 2, "positions": "rotary", "start_momentum": "embedded"},
+    ),
+    "streams": ("softmax-baseline", {"architecture": "streams"}),
+    "streams-embedded": (
+        "softmax-baseline",
+        {"architecture": "streams", "update_norm": True, "norm": "rmsnorm", "start_momentum": "embedded"},
+    ),
+    "streams-linear": ("linear-baseline", {"architecture": "streams", "transport": "both"}),
     "llama": (
         "softmax-baseline",
         {"n_head": 4, "n_kv_head": 2, "norm": "rmsnorm", "mlp": "swiglu", "positions": "rotary", "tie_head": False},
@@ -96,6 +110,7 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
     "yurii-start-embedded": ("softmax-yuriiformer", {"start_momentum": "embedded"}),
     "no-mlp": ("softmax-exp-euler", {"mlp": "none"}),
     "gpt-no-mlp": ("softmax-baseline", {"mlp": "none"}),
+    "streams-no-mlp": ("softmax-baseline", {"architecture": "streams", "mlp": "none", "update_norm": True}),
     "yurii-no-mlp": ("linear-yuriiformer", {"mlp": "none"}),
     "shared": ("softmax-etd-ab2", {"share_layers": True}),
     "shared-transport": ("softmax-exp-euler", {"share_layers": True, "transport": "positions"}),

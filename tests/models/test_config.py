@@ -191,7 +191,7 @@ def test_an_option_without_effect_is_refused() -> None:
         ),
         ("softmax-baseline", {"d_key": 8}, "belongs to sympformer layers"),
         ("softmax-baseline", {"mlp": "none", "mlp_ratio": 2}, "mlp_ratio = 2 has no effect"),
-        ("softmax-exp-euler", {"update_norm": True}, "update_norm = True belongs to gpt layers, not to sympformer"),
+        ("softmax-exp-euler", {"update_norm": True}, "update_norm = True belongs to gpt and streams layers"),
         ("softmax-baseline", {"momentum_gain": 0.5}, "momentum_gain = 0.5 has no effect with update_norm = False"),
         ("softmax-exp-euler", {"n_kv_head": 2}, "n_kv_head = 2 has no effect with heads = 'averaged'"),
         ("softmax-exp-euler", {"mlp": "none", "zero_start": True}, "zero_start = True has no effect with mlp = 'none'"),

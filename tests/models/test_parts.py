@@ -15,7 +15,7 @@ from sympformer.models import LanguageModel, perturb_
 from sympformer.models.describe import parameter_counts
 from sympformer.nn import MLPS, NORMS, POSITIONS, LearnedScalars, Rotation, StackConfig, View
 from sympformer.nn.attention import LinearOracle, SoftmaxOracle
-from sympformer.nn.config import Heads
+from sympformer.nn.config import AttentionStep, Heads
 from sympformer.nn.parts import RMSNorm, mlp
 from sympformer.nn.positions import positions
 from tests.models.cases import PARTS, SIZE, make, make_choice, tokens
@@ -174,7 +174,7 @@ def test_the_page_of_parts_runs_and_names_every_row(capsys: pytest.CaptureFixtur
     for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(compile(code, "docs/parts.md", "exec"), {})
     assert "gpt, softmax attention, rmsnorm, swiglu MLP, rotary positions" in capsys.readouterr().out
-    for row in (*NORMS, *MLPS, *POSITIONS, *get_args(Heads)):
+    for row in (*NORMS, *MLPS, *POSITIONS, *get_args(Heads), *get_args(AttentionStep)):
         assert f"`{row}`" in page
 
 

@@ -26,6 +26,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "yuriiformer-paper": {"dynamics": "yuriiformer", "attention": "linear", "preset": "paper"},
     "gpt": {"dynamics": "gpt"},
     "gpt-linear": {"dynamics": "gpt", "attention": "linear"},
+    "streams": {"dynamics": "streams"},
     "rotary": {"dynamics": "sympformer", "positions": "rotary"},
     "learned": {"dynamics": "yuriiformer", "positions": "learned", "block_size": 7},
     "modern": {"dynamics": "sympformer", "preset": "modern"},

@@ -74,6 +74,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "yurii": ("softmax-yuriiformer", "paper", {}),
     "transport": ("softmax-exp-euler", "tuned", {"transport": "both"}),
     "transport-table": ("linear-baseline", "tuned", {"transport": "positions", "second_table": "every_layer"}),
+    "yurii-r2": ("softmax-yuriiformer", "paper", {"attention_step": "r2"}),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 

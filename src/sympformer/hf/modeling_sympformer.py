@@ -48,7 +48,7 @@ class SympFormerPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _supports_sdpa = True  # and means the same as "eager": there is one attention path, flash kernels with their lse
     # trf-ignore: TRF022 - the layers are those of sympformer.nn.dynamics
-    _no_split_modules: ClassVar = ["Classical", "Nesterov", "Hamiltonian"]  # type: ignore[misc]
+    _no_split_modules: ClassVar = ["Classical", "Nesterov", "Hamiltonian", "Streams"]  # type: ignore[misc]
     _skip_keys_device_placement: ClassVar = ["past_key_values"]  # type: ignore[misc]
     # a step size of 0.05 in bfloat16 has three digits, and the clock adds them up
     _keep_in_fp32_modules_strict: ClassVar = ["scalars"]  # type: ignore[misc]

@@ -83,6 +83,7 @@ def _other_parts(cfg: ModelConfig) -> list[str]:
         "mlp": "no MLP" if cfg.mlp == NO_MLP else f"{cfg.mlp} MLP",
         "positions": f"{'no' if cfg.positions == 'none' else cfg.positions} positions",
         "qk_norm": "norms on queries and keys",
+        "attention_step": f"attention step {cfg.attention_step}",
         "n_kv_head": f"{cfg.n_key_head} heads of keys and values",
         "tie_head": "untied head",
         "update_norm": "norms on updates",
@@ -119,6 +120,18 @@ LEGEND = {
     "t": "time at the layer; it advances by h_x a layer",
     "alpha": "damping at that time, c_log / t + c_lin",
 }
+MIXING = {
+    "read_x": "how much of stream x it reads",
+    "read_y": "how much of stream y it reads",
+    "xx": "how much of x stays in x",
+    "xy": "how much of y goes into x",
+    "yx": "how much of x goes into y",
+    "yy": "how much of y stays in y",
+    "write_x": "gain of its update in x",
+    "write_y": "gain of its update in y",
+}
+for half in ("attention", "mlp"):
+    LEGEND |= {f"{name}_{half}": f"{half} half: {words}" for name, words in MIXING.items()}
 
 
 def _scalar_table(rows: list[dict[str, float]]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from sympformer.nn.attention import AttentionKind, GrowingRows, Memory, View, same_text
 from sympformer.nn.config import StackConfig
-from sympformer.nn.dynamics import Classical, Hamiltonian, Layer, Nesterov, State
+from sympformer.nn.dynamics import Classical, Hamiltonian, Layer, Nesterov, State, Streams
 from sympformer.nn.encoder import Encoder, EncoderLayer
 from sympformer.nn.parameters import DECAYED, GROUPS, grouped_parameters, perturb_
 from sympformer.nn.parts import MLP, Embedding, Matrix, Norm, Projection, RMSNorm
@@ -44,6 +44,7 @@ __all__ = [
     "Stack",
     "StackConfig",
     "State",
+    "Streams",
     "View",
     "grouped_parameters",
     "perturb_",

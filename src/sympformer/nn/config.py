@@ -24,6 +24,8 @@ Schedule = Literal["log-linear", "nesterov", "constant"]
 MlpVelocity = Literal["momentum", "attention", "own"]
 MomentumBound = Literal["norm", "cap", "none", "drift"]
 Transport = Literal["none", "positions", "momenta", "both"]
+AttentionStep = Literal["ahead", "h0", "r2", "h1"]
+CURVED: tuple[AttentionStep, ...] = ("r2", "h1")  # the steps with the curvature term of attention
 
 # field -> the table that holds its values
 CHOICES = {
@@ -37,6 +39,7 @@ CHOICES = {
 # options that decide whether others are of use, and the values they can have
 SWITCHES: dict[str, Iterable[Any]] = {
     "look_ahead": (False, True),
+    "attention_step": get_args(AttentionStep),
     "momentum_bound": get_args(MomentumBound),
     "damping": get_args(Schedule),
     "integrator": INTEGRATORS,
@@ -60,7 +63,8 @@ class StackConfig:
     """The layers of a model, as steps of one of the dynamics."""
 
     architecture: str = "sympformer"
-    """sympformer (damped Hamiltonian step), yuriiformer (Euclidean Nesterov step) or gpt (classical block)."""
+    """sympformer (damped Hamiltonian step), yuriiformer (Euclidean Nesterov step), gpt (classical block) or streams
+    (classical block on two streams, a control)."""
     attention: str = "softmax"
     """softmax or linear attention."""
     integrator: str = "exp_euler"
@@ -135,7 +139,10 @@ class StackConfig:
     look_ahead: bool = False
     """Evaluate attention at x + mu y instead of x."""
     mu: float = 0.001
-    """Start of the look-ahead in front of attention, in (0, 1). yuriiformer: of both its look-aheads."""
+    """Start of the look-ahead in front of attention, in (0, 1). yuriiformer: of all its look-aheads."""
+    attention_step: AttentionStep = "ahead"
+    """yuriiformer: its attention step. Attention at x + mu y (ahead, YuriiFormer's own) or at x (h0); at x with the
+    curvature term of the proposed step (r2) or of the momentum (h1), for softmax attention."""
 
     mlp_velocity: MlpVelocity = "momentum"
     """Which velocity the MLP step extends: the momentum (Algorithm 1), (x+ - x)/h (the authors' scripts; such a step
@@ -152,7 +159,7 @@ class StackConfig:
     momentum_gain: float = 1.0
     """Start of the gains of the norms on momenta, and on updates (update_norm)."""
     update_norm: bool = False
-    """gpt: a norm on what attention and MLP add to the stream, x + N(f(N(x))), as others have one on the momentum."""
+    """gpt, streams: a norm on what attention and MLP add, x + N(f(N(x))), as others have one on the momentum."""
     momentum_cap: float = 1.0
     """Largest root mean square of a row under bounds "cap" and "drift"."""
 
@@ -166,6 +173,7 @@ class StackConfig:
         refuse_unused(self, [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default])
         self._check_positions()
         self._check_transport()
+        self._check_attention_step()
         ATTENTIONS[self.attention].check(self)
 
     def _check_sizes(self) -> None:
@@ -230,6 +238,26 @@ class StackConfig:
             raise InputError(
                 f"transport = {self.transport!r} moves momenta, which {self.architecture} layers do not have;"
                 " choose positions or none"
+            )
+
+    def _check_attention_step(self) -> None:
+        """The curvature term is worked out from the derivative of softmax scores that are bilinear in the tokens."""
+        if self.attention_step not in CURVED:
+            return
+        if ATTENTIONS[self.attention].curved is None:
+            raise InputError(
+                f"attention_step = {self.attention_step!r} is the curvature of softmax kernels, which {self.attention}"
+                " attention does not have; choose ahead or h0"
+            )
+        if self.qk_norm:
+            raise InputError(
+                f"qk_norm does not go with attention_step = {self.attention_step!r}: normalised queries and keys are"
+                " not linear in the tokens, as its derivative of the scores has them; leave one of them out"
+            )
+        if self.momentum_bound == "none":
+            raise InputError(
+                f"momentum_bound = 'none' does not go with attention_step = {self.attention_step!r}, whose term grows"
+                " as the third power of the momentum; choose norm, cap or drift"
             )
 
     @property

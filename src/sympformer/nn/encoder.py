@@ -63,7 +63,8 @@ class EncoderLayer(Stack):
 class Encoder(Stack):
     """Layers as time steps of one of the dynamics, then a norm: (B, T, d) -> (B, T, d).
 
-    dynamics: "sympformer" (damped Hamiltonian), "yuriiformer" (Euclidean Nesterov) or "gpt" (classical blocks).
+    dynamics: "sympformer" (damped Hamiltonian), "yuriiformer" (Euclidean Nesterov), "gpt" (classical blocks) or
+    "streams" (those on two streams).
     attention, integrator, norm, mlp, positions: names of the tables in `sympformer.nn`. causal: whether a token sees
     only itself and earlier ones. preset: how the layers start. options: any other field of `EncoderConfig`.
     """

@@ -21,11 +21,13 @@ from sympformer.flows.damping import Scalar
 from sympformer.nn.attention.base import View
 from sympformer.nn.attention.linear import LinearAttention, LinearOracle
 from sympformer.nn.attention.queries import QueryKeys
-from sympformer.nn.attention.softmax import Mobility, SoftmaxAttention, SoftmaxField, SoftmaxOracle
+from sympformer.nn.attention.softmax import CurvedAttention, Mobility, SoftmaxAttention, SoftmaxField, SoftmaxOracle
+from sympformer.nn.config import CURVED
 from sympformer.nn.dynamics.base import State
 from sympformer.nn.dynamics.classical import Classical
 from sympformer.nn.dynamics.hamiltonian import Hamiltonian, HamiltonianScalars
 from sympformer.nn.dynamics.nesterov import Nesterov
+from sympformer.nn.dynamics.streams import Streams
 from sympformer.nn.parts import MLP, Matrix, Norm, Projection, RMSNorm, bounded, rms_norm
 from sympformer.nn.scalars import LearnedScalars
 
@@ -72,9 +74,13 @@ def classical(layer: Any, state: State, view: View) -> State:
 def nesterov(layer: Any, state: State, view: View) -> State:
     """`Nesterov`."""
     s, x, y = layer.scalars(), state.x, state.y
-    update = layer.attention(layer.norm_attention(ops.plus(x, s.mu_attention, y)), view)
-    y = bounded_sum(layer.bound, s.beta_attention, y, s.gamma_attention, update)
-    x = x + bounded(layer.drift, y)
+    if layer.step in CURVED:
+        x, y = Nesterov.curved_step(layer, s, x, y, view)
+    else:
+        ahead = ops.plus(x, s.mu_attention, y) if layer.step == "ahead" else x
+        update = layer.attention(layer.norm_attention(ahead), view)
+        y = bounded_sum(layer.bound, s.beta_attention, y, s.gamma_attention, update)
+        x = x + bounded(layer.drift, y)
     if layer.mlp is not None:
         update = layer.mlp(ops.plus(x, s.mu_mlp, y))
         y = bounded_sum(layer.bound, s.beta_mlp, y, s.gamma_mlp, update)
@@ -100,10 +106,16 @@ def hamiltonian(layer: Any, state: State, view: View) -> State:
     return State(x_next, y, v, t + s.h_x, k + 1, history)
 
 
+def streams(layer: Any, state: State, view: View) -> State:
+    """`Streams`: nothing but its scalars, worked out for all layers together."""
+    return Streams.mlp_half(layer, Streams.attention_half(layer, state, view))
+
+
 FUSED: dict[type[nn.Module], Callable[[Any, State, View], State]] = {
     Classical: classical,
     Nesterov: nesterov,
     Hamiltonian: hamiltonian,
+    Streams: streams,
 }
 
 
@@ -328,8 +340,10 @@ FOLDS: dict[type[nn.Module], Callable[[Any], Function]] = {
     SoftmaxOracle: _fold_oracle,
     LinearOracle: _fold_forward,
     SoftmaxAttention: _fold_forward,
+    CurvedAttention: _fold_forward,
     LinearAttention: _fold_forward,
     Classical: lambda layer: partial(classical, _children(layer)),
     Nesterov: lambda layer: partial(nesterov, _children(layer)),
     Hamiltonian: _fold_hamiltonian,
+    Streams: lambda layer: partial(streams, _children(layer)),
 }

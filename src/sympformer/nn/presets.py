@@ -43,7 +43,9 @@ STARTS: dict[tuple[str, str], dict[str, Any]] = {
         "look_ahead": True,
         "mu": 0.001,
     },
+    ("tuned", "streams"): {"momentum_gain": 0.03},
     ("modern", "gpt"): MODERN,
+    ("modern", "streams"): MODERN,
     # a norm of momenta that are zero at the start would multiply the first gradient layer by layer; a cap does not
     ("modern", "yuriiformer"): MODERN | {"momentum_bound": "cap"},
     ("modern", "sympformer"): MODERN | {"momentum_bound": "cap"},

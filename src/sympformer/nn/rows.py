@@ -5,6 +5,7 @@ from sympformer.nn.attention.softmax import SOFTMAX
 from sympformer.nn.dynamics.classical import Classical
 from sympformer.nn.dynamics.hamiltonian import Hamiltonian
 from sympformer.nn.dynamics.nesterov import Nesterov
+from sympformer.nn.dynamics.streams import Streams
 from sympformer.nn.parts import MLP, Norm, RMSNorm, no_mlp, relu2_mlp, swiglu_mlp
 from sympformer.nn.positions import LearnedPositions, Positions, Rotary
 from sympformer.nn.tables import ATTENTIONS, DYNAMICS, MLPS, NO_MLP, NORMS, POSITIONS, TABLES, register
@@ -23,5 +24,6 @@ register("attention", "linear", LINEAR)
 register("dynamics", "gpt", Classical)
 register("dynamics", "yuriiformer", Nesterov)
 register("dynamics", "sympformer", Hamiltonian)
+register("dynamics", "streams", Streams)
 
 __all__ = ["ATTENTIONS", "DYNAMICS", "MLPS", "NORMS", "POSITIONS", "TABLES", "register"]

@@ -1,19 +1,26 @@
-"""Learned scalars: step sizes, damping, momentum factors, each kept in its domain by a smooth map."""
+"""Learned scalars: step sizes, damping, momentum factors, weights, each kept in its domain by a smooth map."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
 
-Domain = Literal["positive", "fraction"]
+Domain = Literal["positive", "fraction", "real"]
 SMALLEST = 1e-12  # of a positive scalar: multistep schemes divide by the step before
 Row = TypeVar("Row")
 
+MAPS: dict[Domain, Callable[[Tensor], Tensor]] = {
+    # no step of size zero, by which the next would divide
+    "positive": lambda raw: nn.functional.softplus(raw).clamp_min(SMALLEST),
+    "fraction": torch.sigmoid,
+    "real": lambda raw: raw,
+}
+
 
 class ScalarSpec(NamedTuple):
-    """A scalar's starting value, its domain ((0, inf) through softplus, (0, 1) through sigmoid), whether it learns."""
+    """A scalar's start, its domain ((0, inf) through softplus, (0, 1) through sigmoid, or all), whether it learns."""
 
     start: float
     domain: Domain
@@ -23,7 +30,9 @@ class ScalarSpec(NamedTuple):
         """The unconstrained number that maps to the start."""
         if self.domain == "positive":
             return self.start + math.log(-math.expm1(-self.start))  # inverse of softplus, no overflow
-        return math.log(self.start / (1 - self.start))
+        if self.domain == "fraction":
+            return math.log(self.start / (1 - self.start))
+        return self.start
 
 
 class LearnedScalars(nn.Module, Generic[Row]):
@@ -33,13 +42,11 @@ class LearnedScalars(nn.Module, Generic[Row]):
     """
 
     group = "scalar"
-    positive: nn.Parameter | None
-    fraction: nn.Parameter | None
 
     def __init__(self, row: Callable[..., Row], specs: Mapping[str, ScalarSpec]) -> None:
         super().__init__()
         self.row, self.specs = row, dict(specs)
-        self.names: dict[Domain, list[str]] = {"positive": [], "fraction": []}
+        self.names: dict[Domain, list[str]] = {domain: [] for domain in get_args(Domain)}
         for name, spec in specs.items():
             if spec.learn:
                 self.names[spec.domain].append(name)
@@ -60,7 +67,7 @@ class LearnedScalars(nn.Module, Generic[Row]):
 
     def values(self) -> dict[str, Tensor | float]:
         """By name: 0-dimensional tensors (learned) and floats (fixed)."""
-        return self._mapped(self.positive, self.fraction)
+        return self._mapped({domain: self.get_parameter(domain) for domain, names in self.names.items() if names})
 
     def forward(self) -> Row:
         return self.row(**self.values())
@@ -70,23 +77,17 @@ class LearnedScalars(nn.Module, Generic[Row]):
         """The scalars of several layers of one kind as one row of vectors (layers,): each map runs once for all."""
         first = many[0]
 
-        def stacked(domain: Domain) -> Tensor | None:
+        def stacked(domain: Domain) -> Tensor:
             """The raw values of all layers, (scalars, layers)."""
-            if not first.names[domain]:
-                return None
             return torch.stack([scalars.get_parameter(domain) for scalars in many], 1)
 
-        return first.row(**first._mapped(stacked("positive"), stacked("fraction")))
+        return first.row(**first._mapped({domain: stacked(domain) for domain, names in first.names.items() if names}))
 
-    def _mapped(self, positive: Tensor | None, fraction: Tensor | None) -> dict[str, Tensor | float]:
+    def _mapped(self, raw: Mapping[Domain, Tensor]) -> dict[str, Tensor | float]:
         """Raw values, one to a row, mapped into their domains, by name; fixed ones are numbers."""
         values: dict[str, Tensor | float] = {n: s.start for n, s in self.specs.items() if not s.learn}
-        if positive is not None:
-            # no step of size zero, by which the next would divide
-            mapped = nn.functional.softplus(positive).clamp_min(SMALLEST)
-            values |= zip(self.names["positive"], mapped.unbind(), strict=True)
-        if fraction is not None:
-            values |= zip(self.names["fraction"], fraction.sigmoid().unbind(), strict=True)
+        for domain, numbers in raw.items():
+            values |= zip(self.names[domain], MAPS[domain](numbers).unbind(), strict=True)
         return values
 
     def numbers(self) -> Row:

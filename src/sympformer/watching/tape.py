@@ -164,7 +164,12 @@ def _listening(layer: nn.Module, y: Tensor) -> Iterator[list[Sighting]]:
     if not isinstance(part, nn.Module):
         yield heard
         return
-    hook = part.register_forward_hook(lambda module, args, answer: heard.append(Sighting(args[0], y, answer)))
+
+    def hear(module: nn.Module, args: Any, answer: Any) -> None:
+        update = answer[0] if isinstance(answer, tuple) else answer  # a curvature term stands beside its update
+        heard.append(Sighting(args[0], y, update))
+
+    hook = part.register_forward_hook(hear)
     try:
         yield heard
     finally:

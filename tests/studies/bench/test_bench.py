@@ -12,7 +12,7 @@ from sympformer.cli import main
 from sympformer.models import build_model, variant
 from sympformer.ops import flash, loss
 from sympformer.provenance import this_code
-from sympformer.studies.bench import choices, layers, sizes, suites, timing
+from sympformer.studies.bench import choices, layers, peers, sizes, suites, timing
 from sympformer.studies.bench.costs import model_step
 from sympformer.studies.bench.suites import PlainGPT
 from sympformer.studies.bench.timing import Row
@@ -96,6 +96,16 @@ def test_sizes_stand_beside_their_peers(monkeypatch: pytest.MonkeyPatch) -> None
     assert rows["GPT, 2 heads, memory"].value == 1.5
     assert rows["GPT, 1 head, memory"].value == 3.0
     assert len(rows) == 8
+
+
+def test_the_rows_of_the_peers_stand_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = sizes.SIZES[-1]._replace(body=TINY | {"vocab_size": 40}, batch=1)
+    monkeypatch.setattr(peers, "SIZES", (tiny, tiny))
+    monkeypatch.setattr(peers, "peak_memory", lambda cfg, batch: 3 if cfg.attention_step == "r2" else 2)
+    rows = peers.bench_peers(rounds=1)
+    assert {row.what: row.value for row in rows}["L1 d16 T16 H2: R2 / H0, memory"] == 1.5
+    assert len(rows) == 2 * 2 * len(peers.RULERS)
+    assert all(row.value > 0 for row in rows)
 
 
 def test_padding_stands_beside_its_rulers(monkeypatch: pytest.MonkeyPatch) -> None:

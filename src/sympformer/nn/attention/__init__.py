@@ -2,10 +2,17 @@
 
 from sympformer.nn.attention.base import AttentionKind, GrowingRows, Memory, View, same_text
 from sympformer.nn.attention.linear import LinearAttention, LinearOracle, StateMemory
-from sympformer.nn.attention.softmax import PairMemory, SoftmaxAttention, SoftmaxField, SoftmaxOracle
+from sympformer.nn.attention.softmax import (
+    CurvedAttention,
+    PairMemory,
+    SoftmaxAttention,
+    SoftmaxField,
+    SoftmaxOracle,
+)
 
 __all__ = [
     "AttentionKind",
+    "CurvedAttention",
     "GrowingRows",
     "LinearAttention",
     "LinearOracle",

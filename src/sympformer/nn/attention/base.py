@@ -119,7 +119,8 @@ class AttentionKind:
     kind available to Hamiltonian layers. classical(cfg) is a module (x, view) -> update, for the other layers.
     memory() is what one layer keeps. options are those of the config that the oracle uses; shared are those that both
     forms use, "positions" among them where queries and keys can be turned. starts: what a preset gives to models of
-    this kind, by (preset, architecture) and, on top, by (preset, integrator).
+    this kind, by (preset, architecture) and, on top, by (preset, integrator). curved(cfg) is classical attention with
+    its curvature term beside it, (x, view, motion) -> (update, u, C), where a kind has one.
     """
 
     oracle: Callable[[StackConfig], nn.Module]
@@ -129,6 +130,7 @@ class AttentionKind:
     shared: frozenset[str] = frozenset()
     starts: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     check: Callable[[StackConfig], None] = no_check
+    curved: Callable[[StackConfig], nn.Module] | None = None
     one_momentum: bool = False  # its kernel mixes x and y: another momentum needs another pass
 
 

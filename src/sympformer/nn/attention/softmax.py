@@ -4,7 +4,7 @@ The oracle is the fast twin of `flows.SoftmaxAttention`: flash attention that al
 come normalised; momenta do not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -35,12 +35,12 @@ Attend = Callable[[Tensor], tuple[Tensor, Tensor]]  # values -> (sum_j P_ij valu
 
 @dataclass
 class PairMemory:
-    """Keys and values of all tokens so far, and their rho where the force needs it: memory grows with the context."""
+    """Keys and values of all tokens so far, and what else their kernel sums: memory grows with the context."""
 
     croppable: ClassVar[bool] = True
     pairs: GrowingRows = field(default_factory=GrowingRows)  # (B, 2G, t, d/H): keys of all G groups, then values
-    rhos: list[GrowingRows] = field(default_factory=list)  # (B, H, t, 1), one for every time a layer asks for a force
-    asked: int = 0  # forces so far at the present tokens
+    beside: list[GrowingRows] = field(default_factory=list)  # (B, H or G, t, .), one for every time a layer asks for it
+    asked: int = 0  # such questions so far at the present tokens
 
     def remember(self, qkv: Tensor, n_head: int, n_group: int) -> tuple[Tensor, Tensor, Tensor]:
         """(B, T, (H + 2G) d/H) -> queries of the present tokens, keys and values of these and all before, by head.
@@ -56,28 +56,28 @@ class PairMemory:
         k, v = self.pairs.append(pairs).chunk(2, 1)
         return q, per_query(k, n_head), per_query(v, n_head)
 
-    def remember_rho(self, rho: Tensor) -> Tensor:
-        """rho of the present tokens -> rho of these and all before, at the same question."""
-        if self.asked == len(self.rhos):
-            self.rhos.append(GrowingRows())
-        rows = self.rhos[self.asked]
+    def remember_beside(self, rows: Tensor) -> Tensor:
+        """Rows of the present tokens (rho, say) -> rows of these and all before, at the same question."""
+        if self.asked == len(self.beside):
+            self.beside.append(GrowingRows())
+        kept = self.beside[self.asked]
         self.asked += 1
-        return rows.append(rho)
+        return kept.append(rows)
 
     def select(self, index: Tensor) -> None:
-        for rows in (self.pairs, *self.rhos):
+        for rows in (self.pairs, *self.beside):
             rows.select(index)
 
     def copy(self) -> "PairMemory":
-        return PairMemory(self.pairs.copy(), [rows.copy() for rows in self.rhos])
+        return PairMemory(self.pairs.copy(), [rows.copy() for rows in self.beside])
 
     def crop(self, length: int) -> None:
-        for rows in (self.pairs, *self.rhos):
+        for rows in (self.pairs, *self.beside):
             rows.crop(length)
 
     @property
     def nbytes(self) -> int:
-        return sum(rows.nbytes for rows in (self.pairs, *self.rhos))
+        return sum(rows.nbytes for rows in (self.pairs, *self.beside))
 
 
 class Mobility(nn.Module):
@@ -175,7 +175,7 @@ class SoftmaxField(Field):
         """1/2 sum_j P_ij rho_j v_j: a second pass over the same kernel, for what the others' momenta add."""
         rho = (kinetic * torch.exp(-2 * self.log_z)).clamp(-RHO_BOUND, RHO_BOUND)
         if self.memory is not None:
-            rho = self.memory.remember_rho(rho)
+            rho = self.memory.remember_beside(rho)
         # float16 could overflow on rho v: this pass runs in the dtype of rho there
         narrow = self.v.dtype if self.v.dtype != torch.float16 else rho.dtype
         pulled, _ = self.attend((rho / 2 * self.v).to(narrow))
@@ -268,15 +268,70 @@ class SoftmaxAttention(ClassicalAttention):
     """Multi-head attention of GPT-2: sum_j P_ij v_j in every head."""
 
     def mixed(self, qkv: Tensor, view: View) -> Tensor:
+        q, k, v = self.heads_of(qkv, view)
+        return self.mixing(q, k, view)(v)
+
+    def heads_of(self, qkv: Tensor, view: View) -> Sequence[Tensor]:
+        """Queries of the present tokens, keys and values of these and all before, each (B, H, ., d/H)."""
         if view.memory is None:
-            q, k, v = by_head(qkv, self.widths, self.n_head)
-        else:
-            q, k, v = view.memory.remember(qkv, self.n_head, self.n_key_head)
+            return by_head(qkv, self.widths, self.n_head)
+        return view.memory.remember(qkv, self.n_head, self.n_key_head)
+
+    def mixing(self, q: Tensor, k: Tensor, view: View) -> Callable[[Tensor], Tensor]:
+        """values -> sum_j P_ij values_j. Values may be wider than keys: one pass for several sums over one kernel."""
         if view.kernels is not None:
-            return showing(q, k, self.scale, view, self.n_head)(v)[0]
-        if view.memory is None:
-            return ops.attention(q, k, v, scale=self.scale, causal=view.causal, bias=view.bias)
-        return ops.cached_attention_lse(q, k, v, scale=self.scale, bias=view.bias)[0]
+            attend = showing(q, k, self.scale, view, self.n_head)
+            return lambda values: attend(values)[0]
+
+        def mix(values: Tensor) -> Tensor:
+            more = values.shape[-1] - k.shape[-1]  # zeros there change no score
+            a, b = (F.pad(q, (0, more)), F.pad(k, (0, more))) if more else (q, k)
+            if view.memory is None:
+                return ops.attention(a, b, values, scale=self.scale, causal=view.causal, bias=view.bias)
+            return ops.cached_attention_lse(a, b, values, scale=self.scale, bias=view.bias)[0]
+
+        return mix
+
+
+class CurvedAttention(SoftmaxAttention):
+    """Attention F, and beside it the curvature term of a motion u of the tokens (docs/theory.md, section 6).
+
+        C_i = a_i u_i - 1/2 (|u_i|^2 F_i + sum_h O_h sum_j P^h_ij |u_j|^2 w^h_j)
+        a_i = mean_h sum_j P^h_ij scale (<dq_i, k_j> + <q_i, dk_j>)
+
+    with q, k, w the queries, keys and values of head h, O_h its columns of the output matrix, and dq, dk what the
+    matrices of queries and keys make of u. All sums over j are attention outputs: there is no T x T matrix.
+    """
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, view: View, motion: Tensor | Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """F, u and C, each (B, T, d). motion: u, one pass for all then; or what makes u of F, which takes a second."""
+        q, k, v = self.heads_of(self.query_keys(self.qkv(x), view.rotation), view)
+        mix, c = self.mixing(q, k, view), q.shape[-1]
+        dq, *moved = self.moved(motion, v, view) if isinstance(motion, Tensor) else (None,)
+        mean, k_mean, *sums = mix(torch.cat((v, k, *moved), -1)).split(c, -1)
+        update = dropout(self.out(merge_heads(mean)), self.dropout, self.training)
+        u = motion if isinstance(motion, Tensor) else motion(update)
+        if dq is None:
+            dq, *moved = self.moved(u, v, view)
+            sums = mix(torch.cat(moved, -1)).split(c, -1)
+        dk_mean, pulled = sums
+        a = self.scale * (dq * k_mean + q * dk_mean).sum(-1).mean(1).unsqueeze(-1)  # (B, T, 1)
+        others = dropout(self.out(merge_heads(pulled)), self.dropout, self.training)
+        return update, u, a * u - (u.square().sum(-1, keepdim=True) * update + others) / 2
+
+    def moved(self, u: Tensor, v: Tensor, view: View) -> tuple[Tensor, Tensor, Tensor]:
+        """dq of the present tokens, dk and |u|^2 w of these and all before, each (B, H, ., c)."""
+        # the values of u are worked out for nothing: a slice of the matrix would go past adapters and hooks
+        dq, dk, _ = self.query_keys(self.qkv(u), view.rotation).split_with_sizes(self.widths, -1)
+        dk = split_heads(dk, self.n_key_head)
+        square = u.square().sum(-1).to(dk.dtype)[:, None, :, None].expand(*dk.shape[:3], 1)
+        rows = torch.cat((dk, square), -1)
+        if view.memory is not None:
+            rows = view.memory.remember_beside(rows)
+        dk, square = per_query(rows, self.n_head).split_with_sizes((dk.shape[-1], 1), -1)
+        return split_heads(dq, self.n_head), dk, square * v
 
 
 def check(cfg: StackConfig) -> None:
@@ -308,4 +363,5 @@ SOFTMAX = AttentionKind(
         ("paper-spd", "sympformer"): {"mobility": "spd"},
     },
     check=check,
+    curved=CurvedAttention,
 )

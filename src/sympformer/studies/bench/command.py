@@ -18,8 +18,9 @@ def bench(suites: list[Suite] | None = None, rounds: int = 15, out: str | None =
     """Measure what layers, long texts, memory and generation cost, as ratios.
 
     Args:
-        suites: Which measurements: step, sizes (other shapes and peers), linear, memory, generation, layers (padding),
-            choices (tuned on one CPU, right on this one?). All by default.
+        suites: Which measurements: step, sizes (other shapes and peers), peers (the rows of the peers beside each
+            other), linear, memory, generation, layers (padding), choices (tuned on one CPU, right on this one?). All by
+            default.
         rounds: Rounds of interleaved timing; every figure is a median over them.
         out: JSON file for the figures and the machine; null writes none.
     """

@@ -14,10 +14,11 @@ from sympformer.ops import flash
 from sympformer.studies.bench.choices import bench_choices
 from sympformer.studies.bench.costs import model_step, peak_memory, training_step
 from sympformer.studies.bench.layers import bench_layers
+from sympformer.studies.bench.peers import bench_peers
 from sympformer.studies.bench.sizes import bench_sizes
 from sympformer.studies.bench.timing import PreparedWork, Row, Work, interleaved, ratio
 
-Suite = Literal["step", "sizes", "linear", "memory", "generation", "layers", "choices"]
+Suite = Literal["step", "sizes", "peers", "linear", "memory", "generation", "layers", "choices"]
 BODY: dict[str, Any] = {"n_layer": 8, "n_head": 8, "d_model": 64, "block_size": 512}
 
 
@@ -243,6 +244,7 @@ def bench_generation(rounds: int) -> list[Row]:
 SUITES: dict[str, Callable[[int], list[Row]]] = {
     "step": bench_step,
     "sizes": bench_sizes,
+    "peers": bench_peers,
     "linear": bench_linear,
     "memory": bench_memory,
     "generation": bench_generation,
