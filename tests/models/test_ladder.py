@@ -9,6 +9,7 @@ import sympformer as sf
 from sympformer.errors import InputError
 from sympformer.flows import LogLinear
 from sympformer.models import LanguageModel
+from sympformer.models.lookup import UNKNOWN, tokens_of
 from sympformer.nn.prelude import SHARE, WEIGHT, StepMemory
 from sympformer.nn.scalars import ScalarSpec
 from tests.models.cases import make, tokens
@@ -144,3 +145,20 @@ def test_a_mask_of_what_tokens_see_does_not_go_with_a_cache() -> None:
     with pytest.raises(InputError, match="give a mask of the padding"):
         model(ids, cache=model.new_cache(2), mask=seen)
     assert torch.equal(model(ids, mask=seen).hidden, model(ids).hidden)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_vectors_in_place_of_ids_are_looked_up_by_their_bits(dtype: torch.dtype) -> None:
+    model = make("softmax-exp-euler", dtype=dtype, second_table="every_layer", start_momentum="embedded")
+    ids = tokens(T=7)
+    vectors = model.tokens(ids)
+    assert torch.equal(tokens_of(vectors, model.tokens.weight), ids)
+    assert torch.equal(model(None, inputs_embeds=vectors).hidden, model(ids).hidden)
+    vectors[1, 3] *= 1.5  # no token's any more
+    found = tokens_of(vectors, model.tokens.weight)
+    assert (found == ids).sum() == ids.numel() - 1
+    assert found[1, 3] == UNKNOWN
+    with pytest.warns(UserWarning, match="1 of 14 vectors of inputs_embeds are no token's embedding"):
+        changed = model(None, inputs_embeds=vectors).hidden
+    assert torch.equal(changed[1, :3], model(ids).hidden[1, :3])

@@ -13,6 +13,7 @@ from sympformer.errors import InputError
 from sympformer.models.cache import Cache
 from sympformer.models.config import ModelConfig, Overflow
 from sympformer.models.generate import Prompt, generate
+from sympformer.models.lookup import entries, tokens_of
 from sympformer.nn import Embedding, Projection, Stack, State, View, grouped_parameters
 from sympformer.nn.fast import Program
 from sympformer.nn.padding import check_seen, places_of, real_columns
@@ -117,7 +118,7 @@ class LanguageModel(Stack):
         places = self._places(start, T, columns, given.position_ids, tokens.device)
         state = self.embed(idx, places, given.inputs_embeds)
         view = self._view(state.x, start, columns, given.mask)
-        second = None if self.second_tokens is None else self.second_tokens(idx)
+        second = None if self.second_tokens is None else self._entries(self.second_tokens, idx, given.inputs_embeds)
         view = view._replace(rotation=self.positions.rotation(places, self.tokens.weight.dtype), second=second)
         state = self.advance(state, view, None if cache is None else cache.layers, programs, call)
         if cache is not None:
@@ -126,15 +127,22 @@ class LanguageModel(Stack):
 
     def embed(self, idx: Tensor | None, places: Tensor | None = None, embedded: Tensor | None = None) -> State:
         """Tokens at time t0, at their `places` (T,) or (B, T); `embedded` (B, T, d) in place of their ids."""
-        if embedded is None:
-            assert idx is not None
-            embedded = self.tokens(idx)
+        rows = self.tokens(idx) if embedded is None else embedded
         if places is None:
-            places = torch.arange(embedded.shape[1], device=embedded.device)
-        x = dropout(with_positions(embedded, self.positions, places), self.cfg.dropout, self.training)
+            places = torch.arange(rows.shape[1], device=rows.device)
+        x = dropout(with_positions(rows, self.positions, places), self.cfg.dropout, self.training)
         if self.token_momenta is None or self.position_momenta is None:
             return self.start(x)
-        return self.start(x, with_positions(self.token_momenta(idx), self.position_momenta, places))
+        return self.start(
+            x, with_positions(self._entries(self.token_momenta, idx, embedded), self.position_momenta, places)
+        )
+
+    def _entries(self, table: Embedding, idx: Tensor | None, embedded: Tensor | None) -> Tensor:
+        """What a table says of tokens, by their ids, or else of the tokens that the vectors `embedded` are."""
+        if idx is not None:
+            return table(idx)
+        assert embedded is not None
+        return entries(table, tokens_of(embedded, self.tokens.weight))
 
     def _places(self, start: int, T: int, columns: Tensor | None, given: Tensor | None, device: torch.device) -> Tensor:
         """The places of the last T columns in their texts, (T,) or (B, T): padding takes none."""
@@ -204,9 +212,6 @@ class LanguageModel(Stack):
             if embedded.ndim != 3 or embedded.shape[1] < 1 or embedded.shape[2] != self.cfg.d_model:
                 wanted = f"(batch, tokens, d_model = {self.cfg.d_model}), at least one token"
                 raise InputError(f"inputs_embeds must have shape {wanted}, got {tuple(embedded.shape)}")
-            if self.token_momenta is not None or self.second_tokens is not None:
-                what = "start_momentum = 'embedded'" if self.second_tokens is None else "second_table = 'every_layer'"
-                raise InputError(f"{what} looks tokens up by id, which inputs_embeds leaves out; give token ids")
             B, T = embedded.shape[:2]
         else:
             assert idx is not None
