@@ -108,6 +108,7 @@ def test_what_an_attention_step_costs(step: str, passes: int, products: int) -> 
             part.register_forward_hook(lambda module, *_: seen.append(module.weight.numel() // D**2))
     model.hidden(torch.zeros(1, 2, dtype=torch.long))
     assert sum(seen) == products * model.cfg.n_layer
+    assert (f"attention step {step}" in model.describe()) == (step != "ahead")
 
 
 def test_what_does_not_go_with_a_curvature_term_is_refused() -> None:

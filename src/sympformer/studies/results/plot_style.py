@@ -43,7 +43,15 @@ TWIN_COLOURS = {"twin-1": "#a27f00", "twin-2": "#178f9c", "twin-3": "#8b6be0", "
 TWIN_MARKERS = ("s", "^", "D", "v", "P", "X", "*")
 INK, FAINT, UNRANKED = "#6c7680", "#8f979f", "#868e97"
 FAILED_DASHES, PAPER_DASHES = (0, (1, 1.6)), (0, (4, 1.8))
-MARKERS = {"plain-euler": "o", "presymp-euler": "s", "exp-euler": "^", "ab2": "D", "etd-ab2": "v", "yuriiformer": "X"}
+MARKERS = {
+    "plain-euler": "o",
+    "presymp-euler": "s",
+    "exp-euler": "^",
+    "ab2": "D",
+    "etd-ab2": "v",
+    "yuriiformer": "X",
+    "streams": "P",
+}
 SMALL, NORMAL = 8.0, 9.0
 WIDTH = 10.0  # inches; 9-point text then is 12 pixels high on a page of 960
 TYPEFACES = "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
@@ -53,7 +61,7 @@ def family_of(model: ModelResult) -> Family:
     """By the variant, or by the architecture where a model was given by its options."""
     if model.variant.startswith("linear"):
         return FAMILIES["linear"]
-    if model.variant in ("gpt", "softmax-baseline"):
+    if model.variant in ("gpt", "streams", "softmax-baseline"):  # streams: the control of a classical block
         return FAMILIES["gpt"]
     return FAMILIES["yuriiformer" if model.variant.endswith("yuriiformer") else "softmax"]
 
