@@ -175,7 +175,7 @@ def killed_half_way(config: str, out: Path) -> None:
     command = [sys.executable, "-m", "sympformer", "compare", config, "--out", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     waited = time.monotonic()
-    while not (out / "runs/gpt/final-seed2/metrics.jsonl").is_file() and time.monotonic() - waited < 120:
+    while not (out / "runs/gpt/final-seed2/metrics.jsonl").is_file() and time.monotonic() - waited < 400:
         assert process.poll() is None
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)

@@ -9,14 +9,14 @@ import pytest
 
 from sympformer.studies.report.page import page
 from sympformer.studies.results import Difference, Results
-from sympformer.studies.results.effects import interactions, main_effects
+from sympformer.studies.results.effects import Levels, interactions, main_effects
 from sympformer.studies.results.sheets import sheets
 from sympformer.studies.results.statistics import corrected, mean_difference
 from tests.studies.report.dom import read
 from tests.studies.results import made_up
 
 FACTORS = {"dynamics": ["gpt", "symp"], "head": ["tied", "untied"]}
-FIGURES = {  # two seeds
+FIGURES: dict[Levels, list[float]] = {  # two seeds
     ("gpt", "tied"): [4.0, 4.2],
     ("gpt", "untied"): [3.9, 4.0],
     ("symp", "tied"): [3.5, 3.9],
@@ -52,7 +52,7 @@ def test_what_is_missing_takes_its_pairs_with_it() -> None:
     """Three levels by two by two, one cell missing: its pairs are left out, those of other levels stay."""
     factors = {"dynamics": ["a", "b", "c"], "head": ["x", "y"], "table": ["0", "1"]}
     effect = {"a": 0.0, "b": -1.0, "c": -3.0, "x": 0.0, "y": 0.5, "0": 0.0, "1": 0.25}
-    figures = {
+    figures: dict[Levels, list[float]] = {
         (d, h, t): [10 + effect[d] + effect[h] + effect[t] + (0.1 if (d, t) == ("b", "1") else 0) + s for s in (0, 0.3)]
         for d in "abc" for h in "xy" for t in "01"
     }  # fmt: skip

@@ -171,7 +171,7 @@ def print_plan(comparison: "Comparison") -> None:
     from sympformer.studies.compare.overview import overview, sentences
 
     console = Console(highlight=False)
-    wide = console if console.is_terminal else Console(highlight=False, width=120)
+    wide = console if console.is_terminal else Console(highlight=False, width=160)
     wide.print(overview(comparison))
     for sentence in sentences(comparison):
         console.print(f"- {sentence}", markup=False)
@@ -185,7 +185,7 @@ def print_results(results: "Results", samples: bool = False) -> None:
     from sympformer.studies.results.tables import terminal_table
 
     console = Console(highlight=False)
-    wide = console if console.is_terminal else Console(highlight=False, width=120)
+    wide = console if console.is_terminal else Console(highlight=False, width=160)
     wide.print(terminal_table(results))
     for sheet in sheets(results):
         wide.print(sheet.terminal())

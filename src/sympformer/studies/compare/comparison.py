@@ -144,9 +144,8 @@ class Comparison:
     @cached_property
     def plan(self) -> CompareConfig:
         """The config with the sizes that follow from the text."""
-        if not any("match" in self.config.own_options(name) for name in self.config.models):
-            return self.config
-        return self.config.sized(self.prepared.tokenizer)
+        matched = any(self.config.match_of(name) for name in self.config.models)
+        return self.config.sized(self.prepared.tokenizer) if matched else self.config
 
     def train(self, workers: Workers) -> Grid:
         """Run what is missing of the grid."""
@@ -333,8 +332,7 @@ class Comparison:
             notes.append(CHOSEN_IN.format(chosen.factor, " and ".join(chosen.cells)))
             wishes = (group.disagreement(_losses(grid.choosing)) for group in self.config.rate_groups)
             notes += [wish for wish in wishes if wish]
-        for name, size in self.plan.sizes.items():
-            notes.append(size.describe(name, self.config.own_options(name)["match"]["parameters"]))
+        notes += self.plan.matches()
         if self.config.budget.timed:
             found, steps = read_sealed(self.root / CALIBRATION), self._steps(self.config.budget)
             each = ", ".join(f"{name} {count:,}" for name, count in steps.items())

@@ -1,6 +1,6 @@
 """The size at which a model has as many parameters as another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 
@@ -28,6 +28,15 @@ class Match:
         return (
             f"{name} has {self.by} = {self.size}, where its {self.parameters:,} parameters are nearest to the "
             f"{self.wanted:,} of {other} ({100 * (self.parameters / self.wanted - 1):+.1f} %)."
+        )
+
+
+def check_match(name: str, match: object) -> None:
+    """Refuse what does not name a model and a size."""
+    if not isinstance(match, Mapping) or set(match) != {"parameters", "by"} or match["by"] not in BY:
+        raise InputError(
+            f"models.{name}.match must name a model and a size, {{parameters: MODEL, by: d_model or n_layer}}, "
+            f"got {match!r}"
         )
 
 

@@ -46,7 +46,7 @@ def _rate(group: RateGroup, name: str) -> str:
 
 def sentences(comparison: Comparison) -> list[str]:
     """How many runs there are, of how much, and what is refused or was matched."""
-    config, plan = comparison.config, comparison.plan
+    config = comparison.config
     chosen = sum(len(g.given) * len(g.chosen_in) for g in config.rate_groups if len(g.given) > 1)
     lines = []
     if chosen and config.choose is not None:
@@ -54,6 +54,4 @@ def sentences(comparison: Comparison) -> list[str]:
             f"{chosen} runs choose the rates, and more where one is the outermost: {config.choose.describe()}."
         )
     lines.append(f"{len(config.models) * len(config.seeds)} runs are reported: {config.budget.describe()}.")
-    for name, size in plan.sizes.items():
-        lines.append(size.describe(name, config.own_options(name)["match"]["parameters"]))
-    return lines + config.refusals()
+    return lines + comparison.plan.matches() + config.refusals()

@@ -13,9 +13,10 @@ from typing import Any
 
 from sympformer.data import Tokenizer
 from sympformer.errors import InputError, unknown_name
+from sympformer.models import ModelConfig
 from sympformer.studies.compare.budgets import Budget
 from sympformer.studies.compare.factorial import Factorial
-from sympformer.studies.compare.matching import BY, Match, matched, parameters
+from sympformer.studies.compare.matching import Match, check_match, matched, parameters
 from sympformer.studies.compare.rates import ChooseIn, Losses, RateGroup
 from sympformer.studies.results.tables import PUBLISHED
 from sympformer.training import TrainConfig
@@ -91,9 +92,9 @@ class CompareConfig:
             raise InputError("a comparison needs at least one model")
         for name in self.models:
             self._check_model(name)
-        for what, name in (("baseline", self.baseline), ("reference", self.reference)):
-            if name is not None and name not in self.models:
-                raise unknown_name(what, name, self.models)
+        for what, wanted in (("baseline", self.baseline), ("reference", self.reference)):
+            if wanted is not None and wanted not in self.models:
+                raise unknown_name(what, wanted, self.models)
         self._check_budgets()
         self._check_families()
         self._check_published()
@@ -130,14 +131,27 @@ class CompareConfig:
     def sized(self, tokenizer: Tokenizer) -> "CompareConfig":
         """The same with the sizes that `match` asks for: they depend on the vocabulary, and so on the text."""
         found = dataclasses.replace(self)
-        for name in self.models:
-            if match := self.own_options(name).get("match"):
-                wanted = parameters(choose_model(self.model_options(match["parameters"]), tokenizer))
-                options = self.model_options(name)
-                found.sizes[name] = matched(
-                    lambda size, options=options: choose_model(options | size, tokenizer), match["by"], wanted
-                )  # fmt: skip
+        found.sizes.update({name: self._matched(name, tokenizer) for name in self.models if self.match_of(name)})
         return found
+
+    def _matched(self, name: str, tokenizer: Tokenizer) -> Match:
+        options, match = self.model_options(name), self.match_of(name)
+        assert match is not None
+
+        def model(size: dict[str, int]) -> ModelConfig:
+            return choose_model(options | size, tokenizer)
+
+        wanted = parameters(choose_model(self.model_options(match["parameters"]), tokenizer))
+        return matched(model, match["by"], wanted)
+
+    def matches(self) -> list[str]:
+        """A sentence for every size that was found."""
+        wanted = {name: (self.match_of(name) or {})["parameters"] for name in self.sizes}
+        return [size.describe(name, wanted[name]) for name, size in self.sizes.items()]
+
+    def match_of(self, model: str) -> dict[str, str] | None:
+        """The model whose parameters this one is given, and by which of its sizes; None for most."""
+        return self.own_options(model).get("match")
 
     def rates(self, model: str) -> list[float]:
         """The learning rates of a model."""
@@ -282,17 +296,13 @@ class CompareConfig:
 
     def _check_match(self, name: str) -> None:
         own = self.own_options(name)
-        match = own.get("match")
+        match = self.match_of(name)
         if match is None:
             return
-        if not isinstance(match, Mapping) or set(match) != {"parameters", "by"} or match["by"] not in BY:
-            raise InputError(
-                f"models.{name}.match must name a model and a size, {{parameters: MODEL, by: d_model or n_layer}}, "
-                f"got {match!r}"
-            )
+        check_match(name, match)
         if match["parameters"] not in self.models:
             raise unknown_name(f"model to match {name} with", match["parameters"], self.models)
-        if self.own_options(match["parameters"]).get("match") is not None:
+        if self.match_of(match["parameters"]) is not None:
             raise InputError(
                 f"models.{name}: {match['parameters']} is matched itself: name a model with sizes of its own"
             )

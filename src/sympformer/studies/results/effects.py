@@ -1,6 +1,5 @@
 """The effects of a factorial's factors and their interactions, from the figures of its cells."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 
@@ -29,33 +28,27 @@ def interactions(factors: Factors, figures: Figures) -> list[Effect]:
 def _effect(factors: Factors, figures: Figures, names: list[str], levels: list[str]) -> Effect:
     """The mean over all groups of cells that differ in these factors alone, for every seed by itself."""
     against = [factors[name][0] for name in names]
-    contrasts = [found for rest in _rests(factors, names) if (found := _contrast(figures, rest, levels, against))]
+    others = [name for name in factors if name not in names]
+    rests = [dict(zip(others, rest, strict=True)) for rest in product(*(factors[name] for name in others))]
+
+    def contrast(rest: dict[str, str]) -> list[float] | None:
+        """Seed by seed, the signed sum over the corners: + for the levels, a minus for each that is the first instead.
+
+        One factor: loss(b) - loss(a). Two: loss(b, d) - loss(a, d) - loss(b, c) + loss(a, c). None: one is missing.
+        """
+        corners = []
+        for corner in product(*zip(levels, against, strict=True)):
+            place = rest | dict(zip(names, corner, strict=True))
+            cell = tuple(place[name] for name in factors)
+            if cell not in figures:
+                return None
+            sign = (-1) ** sum(level == first for level, first in zip(corner, against, strict=True))
+            corners.append([sign * figure for figure in figures[cell]])
+        return [sum(of_seed) for of_seed in zip(*corners, strict=True)]
+
+    contrasts = [found for rest in rests if (found := contrast(rest)) is not None]
     by_seed = [sum(of_seed) / len(contrasts) for of_seed in zip(*contrasts, strict=True)]
-    possible = math.prod(len(of) for name, of in factors.items() if name not in names)
-    return Effect(names, levels, against, len(contrasts), possible, mean_difference(by_seed) if by_seed else None)
-
-
-def _rests(factors: Factors, names: Sequence[str]) -> Iterator[list[str | int]]:
-    """All levels of the other factors; in the place of those named, their number among them."""
-    for levels in product(*([names.index(name)] if name in names else of for name, of in factors.items())):
-        yield list(levels)
-
-
-def _contrast(
-    figures: Figures, rest: Sequence[str | int], levels: Sequence[str], against: Sequence[str]
-) -> list[float] | None:
-    """Seed by seed, the signed sum over the corners: + for the levels, and a minus for each that is the first instead.
-
-    One factor: loss(b) - loss(a). Two: loss(b, d) - loss(a, d) - loss(b, c) + loss(a, c). None where one is missing.
-    """
-    corners = []
-    for first in product((False, True), repeat=len(levels)):
-        corner = [against[i] if is_first else levels[i] for i, is_first in enumerate(first)]
-        cell = tuple(place if isinstance(place, str) else corner[place] for place in rest)
-        if cell not in figures:
-            return None
-        corners.append([(-1) ** sum(first) * figure for figure in figures[cell]])
-    return [sum(of_seed) for of_seed in zip(*corners, strict=True)]
+    return Effect(names, levels, against, len(contrasts), len(rests), mean_difference(by_seed) if by_seed else None)
 
 
 def _family(effects: Iterator[Effect]) -> list[Effect]:
