@@ -175,6 +175,8 @@ def test_a_size_is_matched_by_parameters(by: str) -> None:
     wanted = parameters(choose_model(plan.model_options("symp-start-untied"), tokenizer))
     assert (found.parameters, found.wanted) == (counts[0], wanted)
     assert min(counts, key=lambda k: abs(counts[k] - wanted)) == 0
+    other = config(models={"wide": {"variant": "softmax-baseline", "match": match | {"by": "n_layer"}}})
+    assert plan.differences(other) == ([] if by == "n_layer" else ["models"])
     cell = next(cell for cell in sized.final_cells({"wide": 0.1}, {}))
     assert cell.config.model[by] == size
     assert "match" not in cell.config.model

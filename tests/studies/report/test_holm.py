@@ -6,7 +6,7 @@ from sympformer.studies.report.page import page
 from sympformer.studies.report.sentences import verdict
 from sympformer.studies.results import Results
 from sympformer.studies.results.statistics import corrected, paired_difference
-from sympformer.studies.results.tables import markdown_table
+from sympformer.studies.results.tables import latex_table, markdown_table
 from tests.studies.report.dom import read
 from tests.studies.results import made_up
 
@@ -53,6 +53,8 @@ def test_a_verdict_that_the_correction_takes_away() -> None:
     assert (best.verdict, best.settled) == ("better", "no difference shown")
     table = markdown_table(results)
     assert "| better | 1.000 | no difference shown |" in table
+    small = [replace(results.models[1], difference=replace(best, p_holm=1e-5)), *results.models]
+    assert "& $<$ 0.001 &" in latex_table(replace(results, models=small))
     assert "after Holm's correction no difference is shown" in said(results)
     assert "0 are better than gpt" in said(results)
     tree = read(page(results, drawn=[]))

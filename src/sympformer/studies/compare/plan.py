@@ -228,7 +228,9 @@ class CompareConfig:
 
         A table may be read in another way (factors, reference, families, parents), and have more seeds.
         """
-        options = [{name: one.model_options(name) for name in one.models} for one in (self, other)]
+        options = [
+            {name: (one.model_options(name), one.match_of(name)) for name in one.models} for one in (self, other)
+        ]
         found = ["models"] if options[0] != options[1] else []
         found += [name for name in ("budget", "common") if getattr(self, name) != getattr(other, name)]
         return found + (["seeds"] if set(other.seeds) - set(self.seeds) else [])

@@ -177,7 +177,7 @@ def latex_table(results: Results) -> str:
 
 def _latex(text: str) -> str:
     for plain, escaped in (("\\", r"\textbackslash{}"), ("%", r"\%"), ("#", r"\#"), ("_", r"\_"), ("&", r"\&"),
-                           ("±", r"$\pm$")):  # fmt: skip
+                           ("±", r"$\pm$"), ("<", "$<$")):  # fmt: skip
         text = text.replace(plain, escaped)
     return text
 
