@@ -25,6 +25,7 @@ SMALLER = {
     "sympformer sample": "--max_new_tokens 4",
     "sympformer eval": "--tokens 512",
     "sympformer audit": "--length 6",
+    "sympformer compare factorial-small --plan": "--common.data.corpus storybook:60 --common.data.tokenizer byte",
     "sympformer compare": "--models '{gpt: {variant: softmax-baseline, lr: 0.01}}' --seeds '[1]' --budget.tokens 32 "
     "--common.model '{n_layer: 1, n_head: 1, d_model: 8, block_size: 16}' --common.data.tokenizer byte "
     "--common.data.test 0.1 --common.eval_tokens 64 --common.batch_size 2",

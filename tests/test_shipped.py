@@ -16,7 +16,9 @@ def test_every_config_has_a_name_of_its_own_and_a_command() -> None:
     found = shipped()
     assert {one.file for one in found.values()} == set(CONFIGS.rglob("*.yaml"))
     for one in found.values():
-        assert one.command == ("compare" if "models" in yaml.safe_load(one.file.read_text()) else "train")
+        assert one.command == (
+            "compare" if {"models", "factors"} & set(yaml.safe_load(one.file.read_text())) else "train"
+        )
         assert one.file.read_text().startswith(f"# {one.summary}")
 
 

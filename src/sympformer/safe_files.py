@@ -103,6 +103,9 @@ def _loader() -> Any:
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+            for key, _ in node.value:
+                if key.tag == "tag:yaml.org,2002:bool":  # on, off, yes and no are names in front of a colon
+                    key.tag = "tag:yaml.org,2002:str"
             keys = [self.construct_object(key, deep=True) for key, _ in node.value]
             twice = next((key for i, key in enumerate(keys) if key in keys[:i]), None)
             if twice is not None:

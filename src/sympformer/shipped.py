@@ -27,10 +27,10 @@ def shipped() -> dict[str, Shipped]:
 
 
 def _read(file: Path) -> Shipped:
-    """A comparison is what names several models."""
+    """A comparison is what names several models, or factors to make them of."""
     lines = file.read_text(encoding="utf-8").splitlines()
     summary = lines[0].removeprefix("#").strip().rstrip(":")
-    return Shipped(file, "compare" if "models:" in lines else "train", summary)
+    return Shipped(file, "compare" if {"models:", "factors:"} & set(lines) else "train", summary)
 
 
 def config_file(word: str, command: str) -> str:

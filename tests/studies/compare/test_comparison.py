@@ -196,7 +196,8 @@ def test_a_failed_audit_is_not_ranked(finished: Path) -> None:
 
 
 def test_half_finished(cache: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from sympformer.studies.compare.plan import Budget, CompareConfig
+    from sympformer.studies.compare.budgets import Budget
+    from sympformer.studies.compare.plan import CompareConfig
     from sympformer.training import TrainConfig
 
     values = CONFIG | {"common": TrainConfig.from_dict(CONFIG["common"])}

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from sympformer.errors import InputError
-from sympformer.studies.compare.plan import Budget, CompareConfig
+from sympformer.studies.compare.budgets import Budget
+from sympformer.studies.compare.plan import CompareConfig
 from sympformer.training import TrainConfig
 
 MODELS: dict[str, dict[str, Any]] = {

@@ -5,7 +5,17 @@ import math
 import pytest
 from scipy import stats
 
-from sympformer.studies.results.statistics import first_reach, paired_difference, spread, t_quantile
+from sympformer.studies.results import Difference
+from sympformer.studies.results.statistics import (
+    corrected,
+    first_reach,
+    holm,
+    mean_difference,
+    paired_difference,
+    spread,
+    t_quantile,
+    two_sided_p,
+)
 
 
 @pytest.mark.parametrize("dof", [1, 2, 3, 4, 9, 30])
@@ -18,6 +28,55 @@ def test_quantiles_of_student(p: float, dof: int) -> None:
 def test_quantile_refuses(p: float, dof: int) -> None:
     with pytest.raises(ValueError, match="t_quantile"):
         t_quantile(p, dof)
+
+
+@pytest.mark.parametrize("dof", [1, 2, 4, 9, 30])
+@pytest.mark.parametrize("t", [0.0, 0.7, -2.5, 12.0, 300.0])
+def test_p_of_student(t: float, dof: int) -> None:
+    assert two_sided_p(t, dof) == pytest.approx(2 * stats.t.sf(abs(t), dof), rel=1e-9)
+
+
+def test_p_by_hand() -> None:
+    """One degree of freedom: 1 - 2/pi atan(t); two: 1 - t / sqrt(2 + t^2)."""
+    assert two_sided_p(3.0, 1) == pytest.approx(1 - 2 / math.pi * math.atan(3.0))
+    assert two_sided_p(3.0, 2) == pytest.approx(1 - 3 / math.sqrt(11))
+
+
+def test_holm_by_hand() -> None:
+    """Of four: 0.005 x 4, 0.01 x 3, 0.03 x 2, and 0.04 x 1 which may not be below the one before it."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_a_family_is_corrected_together() -> None:
+    """Differences 1, 2, 3 with sd 1: t = 2 sqrt(3), p = 1 - t / sqrt(2 + t^2) = 0.0742; a tenth of the sd: 0.00083."""
+    sure, unsure = mean_difference([1.9, 2.0, 2.1]), mean_difference([1.0, 2.0, 3.0])
+    assert unsure.p == pytest.approx(1 - math.sqrt(12 / 14))
+    assert sure.p == pytest.approx(1 - math.sqrt(1200 / 1202))
+    assert mean_difference([-1.9, -2.0, -2.1]).p == pytest.approx(sure.p)
+    alone = corrected({"a": sure})["a"]
+    assert (alone.p_holm, alone.verdict_holm) == (sure.p, "worse")
+    family = corrected({"a": sure, "b": unsure, "one seed": mean_difference([2.0])})
+    assert sure.p is not None
+    assert family["a"].p_holm == pytest.approx(2 * sure.p)
+    assert family["b"].p_holm == pytest.approx(1 - math.sqrt(12 / 14))
+    assert family["one seed"].p_holm is None
+    assert [found.settled for found in family.values()] == ["worse", "no difference shown", "no difference shown"]
+
+
+def test_a_verdict_may_not_survive_its_family() -> None:
+    found = mean_difference([-1.0, -1.1, -0.7, -1.3])
+    assert found.p is not None
+    assert found.verdict == "better"
+    many = dict.fromkeys(range(int(0.06 / found.p) + 1), found)
+    assert {one.verdict_holm for one in corrected(many).values()} == {"no difference shown"}
+    assert {one.settled for one in many.values()} == {"better"}  # before the correction
+
+
+def test_differences_without_any_spread() -> None:
+    assert mean_difference([0.5, 0.5]) == Difference(0.5, 0.5, 0.5, "worse", 0.0)
+    assert mean_difference([0.0, 0.0]).p == 1.0
 
 
 def test_interval_is_the_paired_t_interval() -> None:

@@ -45,13 +45,17 @@ class Row:
 
 
 def interleaved(
-    works: Mapping[str, Work | PreparedWork], rounds: int, warm_up: int = 2, label: str = "timing"
+    works: Mapping[str, Work | PreparedWork],
+    rounds: int,
+    warm_up: int = 2,
+    label: str = "timing",
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds of every work in every round. A round runs each once, so that a slow minute hits all alike."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for i in steps_with_progress(warm_up + rounds, label):
         for name, work in works.items():
-            elapsed = _seconds(work)
+            elapsed = _seconds(work, clock)
             if i >= warm_up:
                 seconds[name].append(elapsed)
     return seconds
@@ -62,18 +66,18 @@ def ratio(seconds: dict[str, list[float]], name: str, reference: str) -> float:
     return statistics.median(a / b for a, b in zip(seconds[name], seconds[reference], strict=True))
 
 
-def _seconds(work: Work | PreparedWork) -> float:
+def _seconds(work: Work | PreparedWork, clock: Callable[[], float]) -> float:
     if isinstance(work, PreparedWork):
         made = work.prepare()
-        started = _now()
+        started = _now(clock)
         work.run(made)
     else:
-        started = _now()
+        started = _now(clock)
         work()
-    return _now() - started
+    return _now(clock) - started
 
 
-def _now() -> float:
+def _now(clock: Callable[[], float]) -> float:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    return time.perf_counter()
+    return clock()

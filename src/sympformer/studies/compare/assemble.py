@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from sympformer.errors import InputError
 from sympformer.models import ModelConfig, build_model
 from sympformer.models.describe import kernel_passes, parameter_counts
 from sympformer.provenance import Code, distinct, environment
-from sympformer.studies.results import Curve, ModelResult, ProbeFigure, Results, Spread
-from sympformer.studies.results.statistics import first_reach, paired_difference, spread
+from sympformer.studies.results import Curve, Difference, Effect, ModelResult, ProbeFigure, Results, Spread
+from sympformer.studies.results.effects import interactions, main_effects
+from sympformer.studies.results.statistics import corrected, first_reach, paired_difference, spread
 from sympformer.training.config import TrainConfig, load_config
 from sympformer.training.metrics import read_metrics
 from sympformer.training.run import CONFIG, MODEL
@@ -92,29 +93,95 @@ class Entry:
     tokens_per_second: float | None = None
     memory_mb: float | None = None
     codes: tuple[Code, ...] = ()  # that trained all its runs, those that chose the rate too
+    parent: str | None = None  # the model that it is a change of
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has all its figures."""
+        return bool(self.runs) and not self.diverged
 
 
-def model_results(entries: Sequence[Entry], baseline: str | None, metric: str) -> list[ModelResult]:
-    """The figures of every model, ranked by the metric; models that failed their audit are not."""
+def model_results(
+    entries: Sequence[Entry],
+    baseline: str | None,
+    metric: str,
+    reference: str | None = None,
+    families: Mapping[str, Sequence[str]] | None = None,
+) -> list[ModelResult]:
+    """The figures of every model, ranked by the metric; models that failed their audit are not.
+
+    reference: the model that differences are taken to, by default the baseline. families: of differences that are
+    corrected together; the models in none of them are one more.
+    """
     by_name = {entry.name: entry for entry in entries}
-    reference = by_name[baseline] if baseline is not None else None
-    results = [_figures(entry, reference, metric) for entry in entries]
+    results = [_figures(entry, by_name, baseline, reference or baseline, metric) for entry in entries]
     figures = {result.name: _metric(result, metric) for result in results if result.passed}
     order = sorted((figure.mean, name) for name, figure in figures.items() if figure is not None)
     ranks = {name: i for i, (_, name) in enumerate(order, start=1)}
-    return [ModelResult(**vars(result) | {"rank": ranks.get(result.name)}) for result in results]
+    family_of = {name: family for family, names in (families or {}).items() for name in names}
+    counted = [result for result in results if result.passed]
+    difference: dict[str, Difference] = {}
+    for family in dict.fromkeys(family_of.get(result.name) for result in counted):
+        members = [result for result in counted if family_of.get(result.name) == family]
+        difference |= corrected({r.name: r.difference for r in members if r.difference is not None})
+    to_parent = corrected({r.name: r.to_parent for r in counted if r.to_parent is not None})
+    return [
+        replace(
+            result,
+            rank=ranks.get(result.name),
+            difference=difference.get(result.name, result.difference),
+            to_parent=to_parent.get(result.name, result.to_parent),
+        )
+        for result in results
+    ]
+
+
+def effects_of(
+    models: Sequence[ModelResult], metric: str, factors: Mapping[str, list[str]], cells: Mapping[str, tuple[str, ...]]
+) -> dict[str, list[Effect]]:
+    """The effects and interactions of a factorial, from its ranked cells. cells: name -> levels."""
+    ranked = {m.name: figure for m in models if m.rank is not None and (figure := _metric(m, metric)) is not None}
+    figures = {levels: ranked[name].values for name, levels in cells.items() if name in ranked}
+    return {"effects": main_effects(factors, figures), "interactions": interactions(factors, figures)}
 
 
 def _metric(result: ModelResult, metric: str) -> Spread | None:
     return result.last if metric == "loss" else result.bits_per_byte
 
 
-def _figures(entry: Entry, reference: Entry | None, metric: str) -> ModelResult:
+def _minus(entry: Entry, other: Entry | None, metric: str) -> Difference | None:
+    """A model minus another, where both are whole."""
+    if other is None or other is entry or not (entry.whole and other.whole) or len(other.runs) != len(entry.runs):
+        return None
+    return paired_difference([run.figure(metric) for run in entry.runs], [run.figure(metric) for run in other.runs])
+
+
+def _changes(entry: Entry, parent: Entry) -> list[str]:
+    """The options in which a model differs from its parent; where only one of them names it, the other's own value."""
+
+    def value(of: Entry, name: str) -> object:
+        return of.options.get(name, of.cfg.to_dict().get(name, "none"))
+
+    names = dict.fromkeys([*entry.options, *parent.options])
+    return [
+        f"{name} {_word(value(parent, name))} → {_word(value(entry, name))}"
+        for name in names
+        if value(entry, name) != value(parent, name)
+    ]
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _figures(
+    entry: Entry, by_name: Mapping[str, Entry], baseline: str | None, reference: str | None, metric: str
+) -> ModelResult:
     model = build_model(entry.cfg, seed=0)
-    whole = bool(entry.runs) and not entry.diverged
+    whole, first = entry.whole, by_name.get(baseline or "")
     runs = entry.runs if whole else []
-    paired = whole and reference is not None and reference is not entry and len(reference.runs) == len(runs)
-    reach = _reach(entry, reference) if whole and reference is not None and len(reference.runs) == len(runs) else []
+    parent = by_name.get(entry.parent or "")
+    reach = _reach(entry, first) if whole and first is not None and len(first.runs) == len(runs) else []
     reached = [tokens for tokens in reach if tokens is not None]
     tokens = sum(reached) / len(reached) if reached and len(reached) == len(reach) else None
     return ModelResult(
@@ -131,11 +198,7 @@ def _figures(entry: Entry, reference: Entry | None, metric: str) -> ModelResult:
         last=spread([run.figure("loss") for run in runs]) if whole else None,
         best=spread([float(run.score["best"]["loss"]) for run in runs]) if whole else None,
         bits_per_byte=spread([run.figure("bits_per_byte") for run in runs]) if whole else None,
-        difference=paired_difference(
-            [run.figure(metric) for run in runs], [run.figure(metric) for run in reference.runs]
-        )
-        if paired and reference is not None
-        else None,
+        difference=_minus(entry, by_name.get(reference or ""), metric),
         tokens_to_baseline=tokens,
         seconds_to_baseline=tokens / entry.tokens_per_second if tokens and entry.tokens_per_second else None,
         reached=len(reached),
@@ -147,6 +210,9 @@ def _figures(entry: Entry, reference: Entry | None, metric: str) -> ModelResult:
         layers=runs[0].evaluations[-1].get("layers", []) if whole else [],
         samples=runs[0].score["samples"] if whole else [],
         code=[code.label for code in distinct(entry.codes)],
+        parent=entry.parent,
+        changes=_changes(entry, parent) if parent is not None else [],
+        to_parent=_minus(entry, parent, metric),
     )
 
 
@@ -217,18 +283,31 @@ def older(entries: Iterable[Entry]) -> list[str]:
 
 
 def make_results(
-    title: str, entries: Sequence[Entry], baseline: str | None, metric: str, budget: str, **parts: Any
+    title: str,
+    entries: Sequence[Entry],
+    baseline: str | None,
+    metric: str,
+    budget: str,
+    *,
+    reference: str | None = None,
+    families: Mapping[str, Sequence[str]] | None = None,
+    cells: Mapping[str, tuple[str, ...]] | None = None,
+    **parts: Any,
 ) -> Results:
-    """The whole. parts: data, config, notes, seeds of `Results`."""
+    """The whole. cells: of a factorial, name -> levels. parts: other fields of `Results`."""
     codes = distinct(code for entry in entries for code in entry.codes)
     if len(codes) > 1:
         parts["notes"] = [MIXED.format(labels(codes)), *parts["notes"]]
+    models = model_results(entries, baseline, metric, reference, families)
+    if cells:
+        parts |= effects_of(models, metric, parts["factors"], cells)
     return Results(
         title=title,
         baseline=baseline,
         metric=metric,
         budget=budget,
-        models=model_results(entries, baseline, metric),
+        models=models,
+        reference=reference if reference != baseline else None,
         environment=environment() | {"runs": [code.to_dict() for code in codes]},
         **parts,
     )

@@ -9,16 +9,25 @@ from sympformer.errors import InputError
 from sympformer.studies.compare.plan import CompareConfig
 
 if TYPE_CHECKING:
+    from sympformer.studies.compare.comparison import Comparison
     from sympformer.studies.results import Results
     from sympformer.studies.results.plots import Picture
 
 Metric = Literal["loss", "bits_per_byte"]
 REPORT = "report.html"
-NOT_ALWAYS = [f"loss-{name}.{suffix}" for name in ("kernel-passes", "oracle-calls") for suffix in ("svg", "png")]
+NOT_ALWAYS = [
+    *(f"loss-{name}.{suffix}" for name in ("kernel-passes", "oracle-calls") for suffix in ("svg", "png")),
+    *(f"{name}.{suffix}" for name in ("effects", "interactions", "ablation") for suffix in ("md", "csv")),
+]
 
 
 def compare(
-    out: str = "runs/compare", jobs: int = 1, samples: bool = False, mixed_code: bool = False, **options: Any
+    out: str = "runs/compare",
+    jobs: int = 1,
+    samples: bool = False,
+    mixed_code: bool = False,
+    plan: bool = False,
+    **options: Any,
 ) -> int:
     """Train several models under one budget, each at its own best learning rate, and compare them on test data.
 
@@ -27,6 +36,7 @@ def compare(
         jobs: Runs at a time, each in a process with its share of the cores.
         samples: Print a text of every model too.
         mixed_code: Go on with runs of other code, and have the table say so.
+        plan: Show the models and how many runs there are to be, and train nothing.
     """
     if jobs < 1:
         raise InputError(f"jobs must be at least 1, got {jobs}")
@@ -35,6 +45,9 @@ def compare(
     from sympformer.studies.compare.workers import Workers
     from sympformer.training.engine import pick_device
 
+    if plan:
+        print_plan(Comparison(Path(out), config))
+        return 0
     pick_device(config.common)  # for the workers too, before any of them starts
     comparison = Comparison.create(Path(out), config, mixed_code)
     with comparison.lock():
@@ -135,6 +148,7 @@ def write_outputs(
     from sympformer.studies.report.page import write_report
     from sympformer.studies.results import FILE, tables
     from sympformer.studies.results.plots import pictures, write_plots
+    from sympformer.studies.results.sheets import sheets
 
     drawn = pictures(results) if drawn is None else drawn
     with staged_files(folder, NOT_ALWAYS) as work:
@@ -142,20 +156,39 @@ def write_outputs(
         (work / "table.csv").write_text(tables.csv_table(results), encoding="utf-8")
         (work / "table.md").write_text(tables.markdown_table(results), encoding="utf-8")
         (work / "table.tex").write_text(tables.latex_table(results), encoding="utf-8")
+        for sheet in sheets(results):
+            (work / f"{sheet.name}.md").write_text(sheet.markdown(), encoding="utf-8")
+            (work / f"{sheet.name}.csv").write_text(sheet.csv(), encoding="utf-8")
         write_plots(drawn, work)
         write_report(results, work / REPORT, drawn, links)
     return folder / REPORT
+
+
+def print_plan(comparison: "Comparison") -> None:
+    """What is to be trained, on the terminal."""
+    from rich.console import Console
+
+    from sympformer.studies.compare.overview import overview, sentences
+
+    console = Console(highlight=False)
+    wide = console if console.is_terminal else Console(highlight=False, width=160)
+    wide.print(overview(comparison))
+    for sentence in sentences(comparison):
+        console.print(f"- {sentence}", markup=False)
 
 
 def print_results(results: "Results", samples: bool = False) -> None:
     """The table on the terminal, with its notes; samples: a text of every model too."""
     from rich.console import Console
 
+    from sympformer.studies.results.sheets import sheets
     from sympformer.studies.results.tables import terminal_table
 
     console = Console(highlight=False)
-    wide = console if console.is_terminal else Console(highlight=False, width=120)
+    wide = console if console.is_terminal else Console(highlight=False, width=160)
     wide.print(terminal_table(results))
+    for sheet in sheets(results):
+        wide.print(sheet.terminal())
     for note in results.notes:
         console.print(f"- {note}", markup=False)
     for model in results.ranked() if samples else ():

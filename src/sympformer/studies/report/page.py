@@ -15,6 +15,8 @@ Drawn = Sequence[Picture]
 Links = Mapping[str, str]  # model -> a page beside the report
 SECTIONS = {
     "figures": "Figures",
+    "effects": "Effects",
+    "ablation": "Ablation",
     "plots": "Plots",
     "rates": "Learning rates",
     "samples": "Samples",
@@ -37,7 +39,15 @@ def page(results: Results, drawn: Drawn | None = None, links: Links | None = Non
 
 
 def _body(results: Results, drawn: Drawn, pages: Links) -> list[Html]:
-    links = [tag("a", title, href=f"#{name}") for name, title in SECTIONS.items()]
+    contents = {"figures": ranking_table(results), "plots": sections.plots(drawn)} | {
+        section.__name__: section(results)
+        for section in (
+            sections.effects, sections.ablation, sections.rates, sections.samples, sections.audits, sections.notes,
+            sections.origin,
+        )
+    }  # fmt: skip
+    shown = {name: title for name, title in SECTIONS.items() if contents[name]}
+    links = [tag("a", title, href=f"#{name}") for name, title in shown.items()]
     watched = [tag("a", name, href=file) for name, file in pages.items()]
     header = tag(
         "header",
@@ -48,9 +58,5 @@ def _body(results: Results, drawn: Drawn, pages: Links) -> list[Html]:
         tag("p", "Watch their tokens move: ", joined(watched, ", "), ".") if watched else "",
         tag("nav", *links, theme_button(), aria_label="Sections"),
     )
-    contents = {"figures": ranking_table(results), "plots": sections.plots(drawn)} | {
-        section.__name__: section(results)
-        for section in (sections.rates, sections.samples, sections.audits, sections.notes, sections.origin)
-    }
-    parts = [tag("section", tag("h2", title), contents[name], id=name) for name, title in SECTIONS.items()]
+    parts = [tag("section", tag("h2", title), contents[name], id=name) for name, title in shown.items()]
     return [header, tag("main", *parts)]

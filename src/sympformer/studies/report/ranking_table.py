@@ -8,6 +8,7 @@ from sympformer.pages.markup import Html, joined, tag
 from sympformer.studies.report.figures import NONE, interval, number, percent, plain, signed, spread
 from sympformer.studies.results import ModelResult, Results, Spread
 from sympformer.studies.results.plot_style import look_of, scored_split, state_of
+from sympformer.studies.results.tables import probability
 
 Key = float | str | None  # what a column sorts by; None: nothing there, always last
 
@@ -57,9 +58,15 @@ def _columns(results: Results) -> Iterator[Column]:
     yield Column(data, "loss", lambda m: _spread(m.last), title="nats per token, last weights")
     yield Column(data, "bits/byte", lambda m: _spread(m.bits_per_byte))
     if results.baseline is not None:
-        against = f"minus {results.baseline}"
+        against = f"minus {results.against}"
         yield Column(against, "difference [95 %]", lambda m: _difference(results, m))
-        yield Column(against, "verdict", lambda m: _verdict(results, m), "words")
+        yield Column(
+            against,
+            "verdict (Holm)" if results.corrected else "verdict",
+            lambda m: _verdict(results, m),
+            "words",
+            "after Holm's correction for all differences of the family" if results.corrected else None,
+        )
         to = f"to {results.baseline}'s final loss"
         yield Column(to, "tokens", lambda m: _reach(results, m, m.tokens_to_baseline))
         yield Column(
@@ -72,6 +79,12 @@ def _columns(results: Results) -> Iterator[Column]:
 def _more(results: Results) -> Iterator[Column]:
     yield from _names(results)
     yield Column(f"{scored_split(results)} data", "best", lambda m: _spread(m.best), title="loss of the best weights")
+    if results.corrected:
+        against = f"minus {results.against}, p"
+        yield Column(against, "alone", lambda m: _p(m, "p"), title="two-sided, of this difference by itself")
+        yield Column(against, "Holm", lambda m: _p(m, "p_holm"), title="after Holm's correction for the family")
+    if results.own_lengths:
+        yield Column("cost", "tokens", lambda m: (number(m.tokens, 0), m.tokens), title="training tokens of a run")
     yield Column("cost", "parameters", lambda m: (number(m.parameters, 0), m.parameters))
     yield Column(
         "cost", "passes", lambda m: (plain(m.passes_a_layer), m.passes_a_layer), title="kernel passes a layer, counted"
@@ -97,7 +110,7 @@ def _spread(figure: Spread | None) -> tuple[object, Key]:
 def _difference(results: Results, model: ModelResult) -> tuple[object, Key]:
     found = model.difference
     if found is None:
-        return ("baseline", 0.0) if model.name == results.baseline else (NONE, None)
+        return (results.role(model) or NONE), (0.0 if model.name == results.against else None)
     return joined([signed(found.mean), tag("small", interval(found))], " "), found.mean
 
 
@@ -108,8 +121,13 @@ def _verdict(results: Results, model: ModelResult) -> tuple[object, Key]:
         return NONE, None
     if (state := state_of(results, model)) != "ranked":
         return tag("span", state, class_="worse"), state
-    words = model.difference.verdict
+    words = model.difference.settled
     return tag("span", words, class_=words if words in ("better", "worse") else "same"), words
+
+
+def _p(model: ModelResult, which: str) -> tuple[object, Key]:
+    p = None if model.difference is None else getattr(model.difference, which)
+    return (NONE if p is None else probability(p)), p
 
 
 def _reach(results: Results, model: ModelResult, value: float | None) -> tuple[object, Key]:

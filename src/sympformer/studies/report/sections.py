@@ -9,12 +9,13 @@ import yaml
 
 from sympformer.pages.markup import Html, joined, tag
 from sympformer.progress import steps_with_progress
-from sympformer.studies.report.figures import NONE, counted, number, scientific
+from sympformer.studies.report.figures import MINUS, NONE, counted, number, scientific
 from sympformer.studies.report.plot_markup import inline_svg
 from sympformer.studies.report.ranking_table import name_of
-from sympformer.studies.results import ModelResult, Results
+from sympformer.studies.results import NOT_SHOWN, ModelResult, Results
 from sympformer.studies.results.plot_style import state_of
 from sympformer.studies.results.plots import Picture
+from sympformer.studies.results.sheets import Sheet, sheets
 
 
 def plots(drawn: Sequence[Picture]) -> Html:
@@ -28,6 +29,32 @@ def plots(drawn: Sequence[Picture]) -> Html:
         )
         for i in steps_with_progress(len(drawn), "drawing")
     )
+
+
+def effects(results: Results) -> Html:
+    """What the levels of a factorial's factors do, and two of them together; nothing where there are none."""
+    return joined(_sheet(sheet) for sheet in sheets(results) if sheet.name != "ablation")
+
+
+def ablation(results: Results) -> Html:
+    """Every change to a parent; nothing where no model names one."""
+    return joined(_sheet(sheet) for sheet in sheets(results) if sheet.name == "ablation")
+
+
+def _sheet(sheet: Sheet) -> Html:
+    kinds = ["words" if head.left else "figure" for head in sheet.heads]
+    heads = [tag("th", head.text, scope="col", class_=kind) for head, kind in zip(sheet.heads, kinds, strict=True)]
+    rows = [tag("tr", *map(_sheet_cell, cells, kinds)) for cells in sheet.rows]
+    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
+    return joined([tag("h3", sheet.title), tag("p", sheet.reading), tag("div", table, class_="wide", tabindex="0")])
+
+
+def _sheet_cell(text: str, kind: str) -> Html:
+    verdict = text.removesuffix(" together")
+    shown: object = NONE if text == "-" else text.replace("-", MINUS) if kind == "figure" else text
+    if kind == "words" and verdict in ("better", "worse", NOT_SHOWN):
+        shown = tag("span", text, class_="same" if verdict == NOT_SHOWN else verdict)
+    return tag("td", shown, class_=kind)
 
 
 def rates(results: Results) -> Html:

@@ -2,7 +2,7 @@
 
 from sympformer.pages.markup import Html, joined, tag
 from sympformer.studies.report.figures import counted, interval, listed, number
-from sympformer.studies.results import ModelResult, Results
+from sympformer.studies.results import NOT_SHOWN, ModelResult, Results
 from sympformer.studies.results.loss_plots import kernel_passes_per_token
 from sympformer.studies.results.plot_style import UNITS, scored_split, state_of
 
@@ -15,7 +15,9 @@ def compared(results: Results) -> list[str]:
 def _training(results: Results) -> str:
     seeds = f"seed{'s' if len(results.seeds) > 1 else ''}: {listed([str(seed) for seed in results.seeds])}"
     rates = max((len(model.rates) for model in results.models), default=0)
-    chosen = f", each at its own best of up to {rates} learning rates" if rates > 1 else ""
+    shared = results.config.get("choose_in") if "common" in results.config else None
+    whose = f"each level of {shared['factor']} at its" if shared else "each at its own"
+    chosen = f", {whose} best of up to {rates} learning rates" if rates > 1 else ""
     were = "was" if len(results.models) == 1 else "were"
     return f"{counted(len(results.models), 'model')} {were} trained (budget: {results.budget}; {seeds}){chosen}."
 
@@ -37,7 +39,7 @@ def _millions(count: int) -> str:
 
 def _ranking(results: Results) -> str:
     what = "loss" if results.metric == "loss" else "code length"
-    against = "" if results.baseline is None else f", and compared with {results.baseline}, paired by seed"
+    against = "" if results.baseline is None else f", and compared with {results.against}, paired by seed"
     data = scored_split(results)
     unit = UNITS[results.metric]
     return f"Models are ranked by the {data} {what} of their last weights in {unit}, lower is better{against}."
@@ -69,41 +71,48 @@ def _best(results: Results, best: ModelResult) -> Html:
     figure = results.metric_of(best)
     assert figure is not None  # it has a rank
     opening = joined(["Best is ", tag("strong", best.name), f" with {number(figure.mean)} {UNITS[results.metric]}"])
-    if best.name == results.baseline:
-        return joined([opening, ", the baseline itself."])
+    if best.name == results.against:
+        return joined([opening, f", the {results.role(best)} itself."])
     found = best.difference
     if found is None:
         return joined([opening, "."])
     side = "below" if found.mean < 0 else "above"
-    gap = f", {number(abs(found.mean))} {side} the baseline {results.baseline}"
+    gap = f", {number(abs(found.mean))} {side} the {'reference' if results.reference else 'baseline'} {results.against}"
     if not interval(found):
         return joined([opening, gap, " (one seed: no interval, so no difference is shown)."])
-    shown = "" if found.verdict != "no difference shown" else ", which contains zero: no difference is shown"
+    shown = "" if found.verdict != NOT_SHOWN else ", which contains zero: no difference is shown"
+    if found.verdict != found.settled:
+        shown = "; after Holm's correction no difference is shown"
     return joined([opening, gap, " (95 % interval of the difference ", interval(found), shown, ")."])
 
 
 def _counts(results: Results, ranked: list[ModelResult]) -> str:
     """How many models show a difference to the baseline, and how many do not."""
-    verdicts = [model.difference.verdict for model in ranked if model.difference is not None]
+    verdicts = [model.difference.settled for model in ranked if model.difference is not None]
     if not verdicts:
         return ""
     better, worse = verdicts.count("better"), verdicts.count("worse")
     rest = len(verdicts) - better - worse
     return (
         f"Of {counted(len(verdicts), 'other model')}, {better} {'is' if better == 1 else 'are'} better than "
-        f"{results.baseline}, {worse} {'is' if worse == 1 else 'are'} worse, and {rest} "
-        f"{'shows' if rest == 1 else 'show'} no difference."
+        f"{results.against}, {worse} {'is' if worse == 1 else 'are'} worse, and {rest} "
+        f"{'shows' if rest == 1 else 'show'} no difference{_after_holm(results)}."
     )
+
+
+def _after_holm(results: Results) -> str:
+    return ", after Holm's correction" if results.corrected else ""
 
 
 def _baseline_trouble(results: Results) -> str:
     """A warning where the baseline is no fair measure."""
-    baseline = next((model for model in results.models if model.name == results.baseline), None)
+    baseline = next((model for model in results.models if model.name == results.against), None)
     if baseline is None or baseline.rank is not None:
         return ""
+    role = results.role(baseline)
     if state_of(results, baseline) == "no figures":
-        return f"The baseline {baseline.name} has no figures: nothing is compared with it."
-    return f"The baseline {baseline.name} did not pass its audit: the differences to it mean little."
+        return f"The {role} {baseline.name} has no figures: nothing is compared with it."
+    return f"The {role} {baseline.name} did not pass its audit: the differences to it mean little."
 
 
 # --- why the order is another one by tokens, by time and by kernel passes

@@ -4,13 +4,15 @@ import dataclasses
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sympformer.errors import InputError
 from sympformer.safe_files import read_json
 
 FORMAT = 1
 FILE = "results.json"
+T = TypeVar("T")
+NOT_SHOWN = "no difference shown"
 
 
 @dataclass(frozen=True)
@@ -24,15 +26,41 @@ class Spread:
 
 @dataclass(frozen=True)
 class Difference:
-    """This model minus the baseline, paired by seed. low, high: the 95 % interval; None for a single pair.
+    """One figure minus another, paired by seed. low, high: the 95 % interval; None for a single pair.
 
     verdict: "better", "worse", or "no difference shown" where the interval contains zero or there is none.
+    p: two-sided, of a difference of zero. p_holm, verdict_holm: after Holm's correction for all of its family.
     """
 
     mean: float
     low: float | None
     high: float | None
     verdict: str
+    p: float | None = None
+    p_holm: float | None = None
+    verdict_holm: str | None = None  # None in old files, which knew no families
+
+    @property
+    def settled(self) -> str:
+        """The verdict that counts: after the correction, where there is one."""
+        return self.verdict_holm or self.verdict
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a level of a factor does, by all pairs of cells that differ in that alone; of two factors: the interaction.
+
+    The effect of level b against a is the mean of loss(b) - loss(a) over the pairs. The interaction of b with d is how
+    much that mean is another where the second factor has d instead of c: [loss(b, d) - loss(a, d)] - [loss(b, c) -
+    loss(a, c)]. Both are taken for every seed by itself, and the seeds give the interval.
+    """
+
+    factors: list[str]  # one, or two for an interaction
+    levels: list[str]  # of those factors
+    against: list[str]  # their first levels
+    pairs: int  # complete ones: all cells of them are there
+    possible: int  # of the whole product
+    difference: Difference | None  # None without a complete pair
 
 
 @dataclass(frozen=True)
@@ -76,7 +104,7 @@ class ModelResult:
     last: Spread | None  # test loss of the last weights, nats per token
     best: Spread | None  # test loss of the weights that were best on validation data
     bits_per_byte: Spread | None  # of the last weights, on test data
-    difference: Difference | None  # of the metric; None for the baseline itself
+    difference: Difference | None  # of the metric: this model minus the reference; None for the reference itself
     tokens_to_baseline: float | None  # mean tokens to reach the baseline's final validation loss of the same seed
     seconds_to_baseline: float | None  # the same in seconds, at the speed measured
     reached: int  # by how many seeds
@@ -88,6 +116,9 @@ class ModelResult:
     layers: list[dict[str, float]] = field(default_factory=list)  # final scalars and momentum_rms by depth, first seed
     samples: list[dict[str, str]] = field(default_factory=list)  # prompt, text
     code: list[str] = field(default_factory=list)  # what trained the runs, in short; empty where nobody noted it
+    parent: str | None = None  # the model that this one is a change of
+    changes: list[str] = field(default_factory=list)  # the options that differ from the parent's, in words
+    to_parent: Difference | None = None  # of the metric: this model minus its parent
 
     @property
     def validation(self) -> tuple[float, float] | None:
@@ -97,6 +128,11 @@ class ModelResult:
         ends = [(curve.loss[-1], min(curve.loss)) for curve in self.curves]
         last, best = (sum(column) / len(ends) for column in zip(*ends, strict=True))
         return last, best
+
+    @property
+    def tokens(self) -> int | None:
+        """Training tokens of a run."""
+        return self.curves[0].tokens[-1] if self.last is not None and self.curves else None
 
     @property
     def passed(self) -> bool:
@@ -118,6 +154,30 @@ class Results:
     environment: dict[str, Any]
     config: dict[str, Any]
     notes: list[str] = field(default_factory=list)
+    reference: str | None = None  # the model that differences are taken to, where it is not the baseline
+    factors: dict[str, list[str]] = field(default_factory=dict)  # of a factorial, with their levels
+    refused: dict[str, str] = field(default_factory=dict)  # cells that cannot be built, and why
+    effects: list[Effect] = field(default_factory=list)  # of one factor
+    interactions: list[Effect] = field(default_factory=list)  # of two factors
+
+    @property
+    def against(self) -> str | None:
+        """The model that differences are taken to."""
+        return self.reference or self.baseline
+
+    def role(self, model: ModelResult) -> str | None:
+        """What a model is to the others, if anything."""
+        return {self.baseline: "baseline", self.reference: "reference"}.get(model.name)
+
+    @property
+    def corrected(self) -> bool:
+        """Whether the differences were corrected for their number."""
+        return any(model.difference is not None and model.difference.p_holm is not None for model in self.models)
+
+    @property
+    def own_lengths(self) -> bool:
+        """Whether models were trained on numbers of tokens of their own, as equal seconds have it."""
+        return len({model.tokens for model in self.models if model.tokens}) > 1
 
     def ranked(self) -> list[ModelResult]:
         """Ranked models first, best first; then those without a rank."""
@@ -149,6 +209,8 @@ class Results:
             if values.pop("format") != FORMAT:
                 raise InputError(f"{file} is of another format than this version reads: run the comparison again")
             values["models"] = [_model(model) for model in values["models"]]
+            for name in ("effects", "interactions"):
+                values[name] = [_with_differences(Effect, effect) for effect in values.get(name, [])]
             return cls(**values)
         except InputError:
             raise
@@ -165,6 +227,10 @@ def _model(values: dict[str, Any]) -> ModelResult:
         name: ProbeFigure(Spread(**probe["accuracy"]), probe["chance"], probe["items"])
         for name, probe in values["probes"].items()
     }
-    difference = None if values["difference"] is None else Difference(**values["difference"])
     curves = [Curve(**curve) for curve in values["curves"]]
-    return ModelResult(**values | spreads | {"probes": probes, "difference": difference, "curves": curves})
+    return _with_differences(ModelResult, values | spreads | {"probes": probes, "curves": curves})
+
+
+def _with_differences(kind: type[T], values: dict[str, Any]) -> T:
+    found = {name: Difference(**values[name]) for name in ("difference", "to_parent") if values.get(name) is not None}
+    return kind(**values | found)

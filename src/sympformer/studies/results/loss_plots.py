@@ -98,7 +98,8 @@ def kernel_passes_per_token(results: Results) -> dict[str, float]:
     """Kernel passes by training tokens, of the models with a config: a forward pass makes some in every layer."""
     if "common" in results.config:
         common = TrainConfig.from_dict(results.config["common"])
-        known = {name: (common, model_options(common.model, own)) for name, own in results.config["models"].items()}
+        models = results.config.get("options") or results.config["models"]  # in full, where some follow from others
+        known = {name: (common, model_options(common.model, own)) for name, own in models.items()}
     else:  # runs side by side, each with a config of its own
         configs = {name: TrainConfig.from_dict(values) for name, values in results.config.items()}
         known = {name: (config, config.model) for name, config in configs.items()}

@@ -74,9 +74,12 @@ def twin_of(results: Results, model: ModelResult) -> int:
 
 
 def look_of(results: Results, model: ModelResult) -> tuple[str, str]:
-    """The name of a model's colour, in the page's style sheet too, and the colour."""
+    """The name of a model's colour, in the page's style sheet too, and the colour.
+
+    Cells of a factorial are all twins: there the colour is the dynamics', and markers tell the cells.
+    """
     twin = twin_of(results, model)
-    if not twin:
+    if not twin or results.factors:
         return family_of(model).key, family_of(model).colour
     return list(TWIN_COLOURS.items())[(twin - 1) % len(TWIN_COLOURS)]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sympformer.atomic import staged_files
 from sympformer.progress import steps_with_progress
-from sympformer.studies.results import ModelResult, Results
+from sympformer.studies.results import NOT_SHOWN, ModelResult, Results
 from sympformer.studies.results.loss_plots import X_LABELS, Against, drawn_curves, loss_curves, worth_drawing
 from sympformer.studies.results.plot_style import (
     INK,
@@ -120,7 +120,7 @@ def ranking(results: Results) -> "Figure":
         _figure_row(left, results, model, row)
         for beside in right:
             _difference_row(beside, results, model, row)
-    reference = next((m for m in models if m.name == results.baseline), None)
+    reference = next((m for m in models if m.name == results.against), None)
     if reference is not None and (baseline := results.metric_of(reference)) is not None:
         left.axvline(baseline.mean, color=look_of(results, reference)[1], lw=0.9, alpha=0.7, zorder=1)
     left.set_xlabel(f"{scored_split(results)} data, {UNITS[results.metric]}")
@@ -129,7 +129,7 @@ def ranking(results: Results) -> "Figure":
     )
     for beside in right:
         beside.axvline(0, color=INK, lw=0.9, alpha=0.7, zorder=1)
-        beside.set_xlabel(f"minus {results.baseline}{', 95 % interval' if len(results.seeds) > 1 else ''}")
+        beside.set_xlabel(f"minus {results.against}{', 95 % interval' if len(results.seeds) > 1 else ''}")
         beside.set_yticks(range(len(models)), [])
     for one in (left, *right):
         one.set_ylim(len(models) - 0.4, -0.6)
@@ -158,7 +158,7 @@ def _difference_row(axis: "Axes", results: Results, model: ModelResult, row: int
     colour, marker = look_of(results, model)[1], twin_marker(results, model, "o")
     gid = gid_of(results, model)
     if found.low is not None and found.high is not None:
-        pale = 0.55 if found.verdict == "no difference shown" else 1.0
+        pale = 0.55 if found.settled == NOT_SHOWN else 1.0
         axis.plot(
             [found.low, found.high], [row, row], lw=1.8, color=colour, alpha=pale, solid_capstyle="butt",
             gid=f"{gid}-interval",
@@ -179,7 +179,8 @@ def _colour_names(axis: "Axes", results: Results, models: list[ModelResult]) -> 
 
 def _ranking_caption(results: Results) -> str:
     seeds = "Dots are means over the seeds, strokes the seeds" if len(results.seeds) > 1 else "One seed"
-    interval = "; at the right the difference paired by seed, pale where the interval contains zero"
+    pale = "no difference is shown after Holm's correction" if results.corrected else "the interval contains zero"
+    interval = f"; at the right the difference paired by seed, pale where {pale}"
     paired = any(model.difference is not None and model.difference.low is not None for model in results.models)
     hollow = " Hollow: preset “paper”." if any(model.preset == "paper" for model in results.models) else ""
     return " ".join(f"{seeds}{interval if paired else ''}.{hollow} {unranked(results)} {left_out(results)}".split())

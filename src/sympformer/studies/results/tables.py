@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sympformer import tables
-from sympformer.studies.results import ModelResult, Results, Spread
+from sympformer.studies.results import Difference, ModelResult, Results, Spread
 from sympformer.studies.results.plot_style import scored_split
 from sympformer.tables import Head
 
@@ -38,11 +38,19 @@ def columns(results: Results) -> list[Column]:
         Column("bits/byte", lambda r, m: with_spread(m.bits_per_byte)),
     ]
     if results.baseline is not None:
+        whose = "its" if results.against == results.baseline else f"{results.baseline}'s"
         chosen += [
-            Column(f"minus {results.baseline} [95 %]", _difference, short=True),
-            Column("verdict", _verdict, left=True, short=True),
-            Column("tokens to its loss", lambda r, m: _count(m.tokens_to_baseline)),
-            Column("s to its loss", lambda r, m: _count(m.seconds_to_baseline)),
+            Column(f"minus {results.against} [95 %]", _difference, short=True),
+            Column("verdict", lambda r, m: _verdict(m, "verdict"), left=True, short=not results.corrected),
+        ]
+        if results.corrected:
+            chosen += [
+                Column("p (Holm)", lambda r, m: probability(m.difference.p_holm if m.difference else None)),
+                Column("verdict (Holm)", lambda r, m: _verdict(m, "settled"), left=True, short=True),
+            ]
+        chosen += [
+            Column(f"tokens to {whose} loss", lambda r, m: _count(m.tokens_to_baseline)),
+            Column(f"s to {whose} loss", lambda r, m: _count(m.seconds_to_baseline)),
         ]
     if results.published:
         chosen += [
@@ -54,6 +62,7 @@ def columns(results: Results) -> list[Column]:
         ]
     chosen += [
         Column("rate", lambda r, m: NONE if m.lr is None else f"{m.lr:g}"),
+        *([Column("tokens a run", lambda r, m: _count(m.tokens))] if results.own_lengths else []),
         Column("parameters", lambda r, m: f"{m.parameters:,}"),
         Column("passes a layer", lambda r, m: NONE if m.passes_a_layer is None else f"{m.passes_a_layer:g}"),
         Column("tokens/s", lambda r, m: _count(m.tokens_per_second), short=True),
@@ -77,14 +86,24 @@ def with_spread(figure: Spread | None) -> str:
 def _difference(results: Results, model: ModelResult) -> str:
     found = model.difference
     if found is None:
-        return "baseline" if model.name == results.baseline else NONE
+        return results.role(model) or NONE
+    return with_interval(found)
+
+
+def with_interval(found: Difference) -> str:
+    """A difference and its 95 % interval."""
     return f"{found.mean:+.3f}" + ("" if found.low is None else f" [{found.low:+.3f}, {found.high:+.3f}]")
 
 
-def _verdict(results: Results, model: ModelResult) -> str:
+def probability(p: float | None) -> str:
+    """As many places as a reader looks at."""
+    return NONE if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _verdict(model: ModelResult, which: str) -> str:
     if model.diverged:
         return "diverged"
-    return model.difference.verdict if model.difference is not None else NONE
+    return NONE if model.difference is None else str(getattr(model.difference, which))
 
 
 def _audit(results: Results, model: ModelResult) -> str:
@@ -158,7 +177,7 @@ def latex_table(results: Results) -> str:
 
 def _latex(text: str) -> str:
     for plain, escaped in (("\\", r"\textbackslash{}"), ("%", r"\%"), ("#", r"\#"), ("_", r"\_"), ("&", r"\&"),
-                           ("±", r"$\pm$")):  # fmt: skip
+                           ("±", r"$\pm$"), ("<", "$<$")):  # fmt: skip
         text = text.replace(plain, escaped)
     return text
 
@@ -172,16 +191,18 @@ def csv_table(results: Results) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
-        ["rank", "model", "variant", "preset", "lr", *names, "difference", "low", "high", "verdict", "parameters",
+        ["rank", "model", "variant", "preset", "lr", *names, "difference", "low", "high", "verdict", "p", "p_holm",
+         "verdict_holm", "parent", "parameters",
          "passes_a_layer", "tokens_per_second", "seconds", "memory_mb", "tokens_to_baseline", "seconds_to_baseline",
          "reached", *(f"probe_{name}" for name in probes), "audit", "code", *beside]
     )  # fmt: skip
     for m in results.ranked():
+        tested = ("mean", "low", "high", "verdict", "p", "p_holm", "verdict_holm")
         spreads = [value for s in (m.last, m.best, m.bits_per_byte) for value in ((s.mean, s.sd) if s else ("", ""))]
         d, own = m.difference, results.published.get(m.name, {})
         writer.writerow(
             [m.rank or "", m.name, m.variant, m.preset or "", _blank(m.lr), *map(_blank, spreads),
-             *(("", "", "", "") if d is None else (d.mean, _blank(d.low), _blank(d.high), d.verdict)), m.parameters,
+             *(_blank(getattr(d, name, None)) for name in tested), m.parent or "", m.parameters,
              *map(_blank, (m.passes_a_layer, m.tokens_per_second, m.seconds, m.memory_mb, m.tokens_to_baseline,
              m.seconds_to_baseline)), m.reached,
              *(m.probes[name].accuracy.mean if name in m.probes else "" for name in probes),
