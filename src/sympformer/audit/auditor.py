@@ -20,6 +20,7 @@ from sympformer.progress import steps_with_progress
 
 LENGTH = 80  # tokens, if the model takes as many: more than the 64 of the longest chunk of our linear scan
 LENGTHS = (LENGTH, 32, 16, 8)  # tried in turn where a model does not tell its longest text
+LONGEST = 1 << 20  # tokens of a text
 TEXTS = 3
 
 
@@ -93,7 +94,7 @@ def audit_model(
     with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.no_grad():
         model = copied(as_text_model(model)).eval()
         vocab_size = vocab_size_of(model) if vocab_size is None else vocab_size
-        _check_options(vocab_size, length, weights)
+        _check_options(vocab_size, length, seed, weights)
         texts = _texts(model, vocab_size, length, seed, device)
 
         @lru_cache(maxsize=1)  # one copy at a time
@@ -119,11 +120,13 @@ def _row(name: str, check: str, looked_at: Specimen, texts: Tensor, vocab_size: 
     return AuditRow(check, name, found.deviation, looked_at.tolerance, found.first_position, note, asked)
 
 
-def _check_options(vocab_size: int, length: int | None, weights: Sequence[Weights]) -> None:
-    if vocab_size < 2:
-        raise InputError(f"vocab_size must be at least 2, got {vocab_size}")
-    if length is not None and length < 2:
-        raise InputError(f"length must be at least 2 tokens, got {length}")
+def _check_options(vocab_size: int, length: int | None, seed: int, weights: Sequence[Weights]) -> None:
+    if not 2 <= vocab_size < 1 << 31:
+        raise InputError(f"vocab_size must be at least 2, and below 2^31, got {vocab_size}")
+    if length is not None and not 2 <= length <= LONGEST:
+        raise InputError(f"length must be at least 2 tokens, and at most {LONGEST:,}, got {length}")
+    if not 0 <= seed < 1 << 63:
+        raise InputError(f"seed must lie between 0 and 2^63 - 1, got {seed}")
     if not weights:
         raise InputError("weights must name at least one of given, fresh, perturbed")
 
