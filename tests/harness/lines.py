@@ -32,6 +32,8 @@ TRAINING += [
 ]
 PREPARING = ["corpus", "tokenizer", "out", "seed", "validation", "test", "column", "separator", "limit", "overwrite"]
 PREPARING += ["overlap_words"]
+FLOW = ["system", "dim", "particles", "integrators", "damping", "r", "m", "t0", "factor", "step", "max_passes", "form"]
+FLOW += ["condition", "causal", "start", "nu", "beta", "lam", "chi", "psi", "colour", "seed", "out", "format"]
 # command -> (words that are fine by themselves, options to spoil)
 COMMANDS: dict[str, tuple[list[str], list[str]]] = {
     "train": ([*SMALL, "--data.folder=data"], TRAINING),
@@ -50,13 +52,17 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
         PREPARING,
     ),
     "data info": (["--data=data"], ["data", "check", "preview"]),
+    "flow": (["--out=new", "--gif=false", "--max_passes=4", "--dim=2", "--particles=2", "--integrators=ab2"], FLOW),
+    "watch": (["run", "--out=page.html"], ["text", "out", "trust_remote_code"]),
+    "configs": (["cpu-small"], ["name", "out"]),
+    "play": (["--out=page.html"], ["out"]),
     "compare": (
         ["small.yaml", "--out=new"],
         ["out", "jobs", "lr", "budget.steps", "choose.steps", "seeds", "baseline"],
     ),
 }
 # where every valid line is dear, spoil at least one thing
-ALWAYS_SPOILT = {"export", "import", "report", "compare", "audit"}
+ALWAYS_SPOILT = {"export", "import", "report", "compare", "audit", "flow"}
 NOT_SPOILT_BY_LARGE = {"n", "jobs"}
 
 
