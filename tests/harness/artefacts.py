@@ -1,9 +1,11 @@
 """One small one of everything that the product writes: prepared data, a run, a comparison, an export."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from sympformer.studies.compare import workers
@@ -41,6 +43,20 @@ class InPlace(workers.Workers):
     def run(self, function: Any, tasks: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
         for i, task in enumerate(tasks):
             yield i, function(*task)
+
+
+@contextmanager
+def small(cache: Path) -> Iterator[None]:
+    """No other processes, no network, a cache of its own, and nothing is measured."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SYMPFORMER_CACHE", str(cache))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setattr("sympformer.studies.compare.workers.Workers", InPlace)
+        for cost in ("tokens_per_second", "memory_mb"):  # measuring them takes longer than all the rest
+            patch.setattr(
+                f"sympformer.studies.compare.comparison.{cost}", lambda models, batch: dict.fromkeys(models, 1e3)
+            )
+        yield
 
 
 def make(folder: Path) -> None:
