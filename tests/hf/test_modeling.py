@@ -277,7 +277,7 @@ def test_input_that_cannot_be_honoured() -> None:
         "must hold 0 where a token is seen": {"attention_mask": torch.ones(2, 1, 6, 6)},
         "did you mean 'labels'": {"lables": ids},
         "must cover all columns": {"attention_mask": hole[:, 1:]},
-        "an empty DynamicCache, got DynamicCache with 3": {"past_key_values": filled},
+        "an empty DynamicCache or StaticCache, got DynamicCache with 3": {"past_key_values": filled},
         "labels must have the shape": {"labels": ids[:, 1:]},
         r"at least one token, got \(2, 0\)": {"input_ids": ids[:, :0]},
     }

@@ -79,7 +79,8 @@ class FixedCache(Cache):
         if real is None:
             real = torch.ones(self.batch_size, T, dtype=torch.bool, device=device)
         self.real.index_copy_(1, present, real)
-        seen = (torch.arange(self.room, device=device) <= present.unsqueeze(-1)) & self.real.unsqueeze(1)  # (B, T, room)
+        ordered = torch.arange(self.room, device=device) <= present.unsqueeze(-1)
+        seen = ordered & self.real.unsqueeze(1)  # (B, T, room)
         places = (seen.sum(-1) - 1).clamp_min(0)
         return places, View.masked(False, seen.unsqueeze(1), dtype)._replace(seen=None, real=real)
 

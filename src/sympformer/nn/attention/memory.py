@@ -1,4 +1,4 @@
-"""What attention remembers of earlier tokens: a memory a layer, made of rows that grow or of buffers of a fixed size."""
+"""What attention remembers of earlier tokens: a memory a layer, of rows that grow or of a fixed size."""
 
 from copy import copy
 from typing import ClassVar, Protocol, Self
