@@ -13,6 +13,9 @@ from sympformer.errors import InputError, unknown_name
 from sympformer.models import ModelConfig
 
 FORMAT_VERSION = 2  # 1 wrote options of no use too
+# mlp -> which matrices several devices may share; those of attention stay whole: averaged heads are one kernel
+MLP_PLAN = {"body.blocks.*.mlp.up": "colwise", "body.blocks.*.mlp.down": "rowwise"}
+TP_PLANS = {"gelu": MLP_PLAN, "relu2": MLP_PLAN}
 # The sizes go by the names that tools look for; every other field of a ModelConfig stays under `model_options`.
 SIZES = {
     "vocab_size": "vocab_size",
@@ -35,6 +38,11 @@ class SympFormerConfig(PreTrainedConfig):
 
     model_type = "sympformer"
     keys_to_ignore_at_inference: ClassVar = ["past_key_values"]
+    base_model_fsdp_plan: ClassVar = {
+        "body.tokens": "free_full_weight",
+        "body.blocks.*": "free_full_weight",
+        "body.norm": "keep_full_weight",
+    }
 
     vocab_size: int = 50304
     hidden_size: int = 64
@@ -63,6 +71,7 @@ class SympFormerConfig(PreTrainedConfig):
         self.model_options = {name: value for name, value in options.items() if name not in SIZES.values()}
         self.format_version = FORMAT_VERSION
         super().__post_init__(**kwargs)
+        self.base_model_tp_plan = TP_PLANS.get(self.model_options["mlp"])  # transformers' own adds names of its own
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
         """As in transformers, after a look for slips: what is written can be read."""
@@ -97,6 +106,6 @@ def _check_options(options: dict[str, Any] | None) -> None:
             raise InputError(f"model_options holds {own!r}, which belongs to the config field {name!r}; give it there")
 
 
-OWN = tuple(SympFormerConfig.__annotations__)
+OWN = tuple(name for name, hint in SympFormerConfig.__annotations__.items() if hint is not ClassVar)
 
 __all__ = ["SympFormerConfig"]

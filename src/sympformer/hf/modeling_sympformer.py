@@ -97,6 +97,21 @@ class SympFormerPreTrainedModel(PreTrainedModel):
         body.cfg = body.cfg.replace(vocab_size=size)
         return embeddings
 
+    def get_position_embeddings(self) -> nn.Embedding:
+        table = self.base_model.body.positions
+        if not isinstance(table, nn.Embedding):
+            raise InputError("only positions = 'learned' have a table; others take any place as it is")
+        return table
+
+    def resize_position_embeddings(self, new_num_position_embeddings: int) -> None:
+        """Another context length. Places keep their vectors, new ones start afresh; turns need no table."""
+        body, room = cast(LanguageModel, self.base_model.body), new_num_position_embeddings
+        for table in (body.positions, body.position_momenta):
+            if isinstance(table, nn.Embedding):
+                self._get_resized_embeddings(table, room, mean_resizing=False)
+        body.cfg = body.cfg.replace(block_size=room)
+        self.config.max_position_embeddings = room
+
     def _set_gradient_checkpointing(  # type: ignore[override]  # options: older versions have others
         self, enable: bool = True, gradient_checkpointing_func: Callable[..., Any] = checkpoint, **options: Any
     ) -> None:
@@ -303,6 +318,7 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
 
     _tied_weights_keys: ClassVar = {"lm_head.weight": "model.body.tokens.weight"}  # type: ignore[misc]
     accepts_loss_kwargs = True
+    _fsdp_plan: ClassVar = {"lm_head": "keep_full_weight"}
     _static_columns = 0  # of the last static cache that `generate()` made
 
     def __init__(self, config: SympFormerConfig) -> None:
