@@ -28,7 +28,8 @@ def compare(rank: int, port: int, folder: str) -> None:
     ids = tokens(2, 8)
     for name in NAMES:
         whole = SympFormerForCausalLM.from_pretrained(f"{folder}/{name}")
-        shared = SympFormerForCausalLM.from_pretrained(f"{folder}/{name}", distributed_config=DistributedConfig(tp_size=2))
+        two = DistributedConfig(tp_size=2)
+        shared = SympFormerForCausalLM.from_pretrained(f"{folder}/{name}", distributed_config=two)
         up = shared.model.body.blocks[0].mlp.up
         assert up.weight.to_local().shape[0] * 2 == whole.model.body.blocks[0].mlp.up.weight.shape[0]
         with torch.no_grad():
