@@ -108,7 +108,6 @@ def test_a_replaced_forward_is_called(kind: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:You are calling .generate")  # transformers before 5.23 warns of the device
-@pytest.mark.filterwarnings("ignore:You are calling .generate")  # transformers 5.16 takes the model to be elsewhere
 @every_kind
 def test_weights_that_are_brought_in_when_needed(kind: str, tmp_path: Path) -> None:
     accelerate = pytest.importorskip("accelerate", reason="needs the extra hf")
