@@ -1,6 +1,6 @@
-# Copyright 2026 The SympFormer developers, see LICENSE
 # trf-ignore: TRF028 - it wants the header of Hugging Face's own repository; LICENSE covers this file
 # trf-ignore: TRF057 (below) - @auto_docstring knows only the models of that repository, and would write "a None model"
+# Copyright 2026 The SympFormer developers, see LICENSE
 """The config of a model in Hugging Face's form. It holds a `ModelConfig` whole, and nothing of it twice."""
 
 from collections.abc import Iterable
