@@ -232,6 +232,8 @@ def test_a_static_cache_changes_nothing(kind: str) -> None:
     for way in ways:
         got = greedy(model, ids, attention_mask=mask, cache_implementation="static", **way)
         assert torch.equal(got, greedy(model, ids, attention_mask=mask, **way)), way
+    got = greedy(model, ids[1:], cache_implementation="static")  # without a mask
+    assert torch.equal(got, greedy(model, ids[1:]))
     room = transformers.StaticCache(model.config, 8 + NEW)
     assert torch.equal(greedy(model, ids, attention_mask=mask, past_key_values=room), want)
     assert isinstance(room, SympFormerStaticCache)
@@ -254,7 +256,7 @@ def test_compiled_generation(kind: str) -> None:
     torch.compiler.reset()
     model = of_kind(kind, n_layer=1)
     how = transformers.CompileConfig(fullgraph=True, dynamic=False, backend=compiler, mode=None)  # type: ignore[arg-type]
-    how._compile_all_devices = True
+    how._compile_all_devices = True  # type: ignore[assignment]
     for seed, lengths in ((5, (3, 8)), (6, (2, 6))):
         ids, mask = left_padded(texts(*lengths, seed=seed))
         got = greedy(model, ids, attention_mask=mask, cache_implementation="static", compile_config=how)

@@ -261,7 +261,7 @@ def adopted(cache: TransformersCache, config: SympFormerConfig) -> ModelCache:
         )
     static = type(cache) is StaticCache
     own = SympFormerStaticCache(config, cache.get_max_length()) if static else SympFormerCache(config)
-    cache.__class__ = type(own)  # type: ignore[assignment]  # whoever handed it in goes on with it
+    cache.__class__ = type(own)  # whoever handed it in goes on with it
     vars(cache).clear()
     vars(cache).update(vars(own))
     return cast(ModelCache, cache)

@@ -72,7 +72,8 @@ class SympFormerConfig(PreTrainedConfig):
         self.model_options = {name: value for name, value in options.items() if name not in SIZES.values()}
         self.format_version = FORMAT_VERSION
         super().__post_init__(**kwargs)
-        self.base_model_tp_plan = TP_PLANS.get(self.model_options["mlp"])  # transformers' own adds names of its own
+        # not by assignment, as it belongs to classes; last, as transformers adds a name that is not ours
+        vars(self)["base_model_tp_plan"] = TP_PLANS.get(self.model_options["mlp"])
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
         """As in transformers, after a look for slips: what is written can be read."""

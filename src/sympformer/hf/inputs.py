@@ -53,7 +53,7 @@ def given_of(
         return Given(None, position_ids, inputs_embeds, _visible(attention_mask))
     if cache is not None and cache.room is not None:
         _check_static(shape, attention_mask, position_ids, cache)
-        real = present(shape, attention_mask, cache)
+        real = present(shape[1], attention_mask, cache)
         return Given(None if real is None else ~real, position_ids, inputs_embeds)
     start = 0 if cache is None else cache.seen
     real = None if attention_mask is None else _tokens(shape, attention_mask, cache)
@@ -65,7 +65,7 @@ def given_of(
     return Given(None if real is None else ~real[:, start:], position_ids, inputs_embeds, mask)
 
 
-def present(shape: tuple[int, int], attention_mask: Tensor | None, cache: Any) -> Tensor | None:
+def present(T: int, attention_mask: Tensor | None, cache: Any) -> Tensor | None:
     """Which of the new columns (B, T) hold a token, of a mask of all columns; None where it says nothing of that.
 
     With a static cache the mask may cover all of its room, so that its shape stays the same from call to call.
@@ -73,9 +73,9 @@ def present(shape: tuple[int, int], attention_mask: Tensor | None, cache: Any) -
     if attention_mask is None or attention_mask.ndim != 2:
         return None
     if attention_mask.shape[1] != getattr(cache, "room", None):
-        return attention_mask[:, -shape[1] :] != 0
+        return attention_mask[:, -T:] != 0
     start = 0 if cache.memory is None else cache.memory.taken
-    return attention_mask.index_select(1, start + torch.arange(shape[1], device=attention_mask.device)) != 0
+    return attention_mask.index_select(1, start + torch.arange(T, device=attention_mask.device)) != 0
 
 
 def said_last(hidden: Tensor, real: Tensor | None) -> Tensor:

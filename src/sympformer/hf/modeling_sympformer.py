@@ -98,7 +98,7 @@ class SympFormerPreTrainedModel(PreTrainedModel):
         return embeddings
 
     def get_position_embeddings(self) -> nn.Embedding:
-        table = self.base_model.body.positions
+        table: Any = cast(LanguageModel, self.base_model.body).positions
         if not isinstance(table, nn.Embedding):
             raise InputError("only positions = 'learned' have a table; others take any place as it is")
         return table
@@ -106,7 +106,8 @@ class SympFormerPreTrainedModel(PreTrainedModel):
     def resize_position_embeddings(self, new_num_position_embeddings: int) -> None:
         """Another context length. Places keep their vectors, new ones start afresh; turns need no table."""
         body, room = cast(LanguageModel, self.base_model.body), new_num_position_embeddings
-        for table in (body.positions, body.position_momenta):
+        tables: list[Any] = [body.positions, body.position_momenta]
+        for table in tables:
             if isinstance(table, nn.Embedding):
                 self._get_resized_embeddings(table, room, mean_resizing=False)
         body.cfg = body.cfg.replace(block_size=room)
@@ -318,7 +319,7 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
 
     _tied_weights_keys: ClassVar = {"lm_head.weight": "model.body.tokens.weight"}  # type: ignore[misc]
     accepts_loss_kwargs = True
-    _fsdp_plan: ClassVar = {"lm_head": "keep_full_weight"}
+    _fsdp_plan: ClassVar = {"lm_head": "keep_full_weight"}  # type: ignore[misc]
     _static_columns = 0  # of the last static cache that `generate()` made
 
     def __init__(self, config: SympFormerConfig) -> None:
@@ -353,7 +354,7 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
         if learning and use_cache is None:
             use_cache = False
         tokens = input_ids if inputs_embeds is None else inputs_embeds
-        real = None if tokens is None else present(tokens.shape[:2], attention_mask, past_key_values)
+        real = None if tokens is None else present(tokens.shape[1], attention_mask, past_key_values)
         outputs = self.model(
             input_ids,
             attention_mask,
@@ -442,8 +443,12 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
                 model_kwargs["past_key_values"].activate_past_recording()
 
     @staticmethod
-    def create_masks_for_generate(attention_mask: Tensor, past_key_values: ModelCache, **others: Any) -> Tensor:
+    def create_masks_for_generate(
+        attention_mask: Tensor | None, past_key_values: ModelCache, **others: Any
+    ) -> Tensor | None:
         """A mask of all columns of a static cache, so that its shape stays the same. Those to come are tokens."""
+        if attention_mask is None:
+            return None
         return F.pad(attention_mask, (0, past_key_values.get_max_length() - attention_mask.shape[1]), value=1)
 
     def _prepare_generated_length(

@@ -142,4 +142,4 @@ def fixed(memory: Memory, room: int) -> Memory:
     """An empty memory of the same kind that takes `room` columns from the start."""
     if not hasattr(memory, "fixed"):
         raise InputError(f"{type(memory).__name__} has no form of a fixed size; use a cache that grows")
-    return memory.fixed(room)  # type: ignore[no-any-return]
+    return memory.fixed(room)
