@@ -267,7 +267,7 @@ def test_masks_of_what_every_token_sees(kind: str) -> None:
     row = torch.cat([text, ends], 1)
     numbers = torch.zeros(8, 8, dtype=torch.float64).masked_fill(~seen, torch.finfo(torch.float64).min)
     for mask in (seen, numbers):
-        got = model(row, attention_mask=mask[None, None], position_ids=places, use_cache=False).logits[0, 5:]
+        got = model(row, attention_mask=mask[None, None], position_ids=places).logits[0, 5:]
         want = [model(torch.cat([text, ends[:, i : i + 1]], 1), use_cache=False).logits[0, -1] for i in range(3)]
         assert alike(got, torch.stack(want))
 

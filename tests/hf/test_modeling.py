@@ -244,6 +244,26 @@ def test_resizing_the_vocabulary(choice: str, tmp_path: Path) -> None:
     assert torch.equal(SympFormerForCausalLM.from_pretrained(tmp_path)(new).logits, model(new).logits)
 
 
+@pytest.mark.parametrize("choice", ["start-embedded", "rotary-linear"])
+def test_resizing_the_context(choice: str, tmp_path: Path) -> None:
+    model, ids = SympFormerForCausalLM.from_language_model(make_choice(choice, dtype=torch.float32)), tokens(2, 8)
+    before, room = model(ids).logits, model.config.max_position_embeddings
+    model.resize_position_embeddings(room + 5)
+    assert torch.equal(model(ids).logits, before)
+    model.save_pretrained(tmp_path)
+    longer = tokens(1, room + 5)
+    assert torch.equal(SympFormerForCausalLM.from_pretrained(tmp_path)(longer).logits, model(longer).logits)
+    model.resize_position_embeddings(8)
+    assert torch.equal(model(ids).logits, before)
+    with pytest.raises(InputError, match="9 tokens exceed"):
+        model(tokens(1, 9))
+    if choice == "rotary-linear":
+        with pytest.raises(InputError, match="only positions = 'learned' have a table"):
+            model.get_position_embeddings()
+    else:
+        assert len(model.get_position_embeddings().weight) == 8
+
+
 def test_config_refuses_what_it_does_not_know(tmp_path: Path) -> None:
     SympFormerConfig.from_model_config(sf.variant("linear-ab2")).save_pretrained(tmp_path)
     file = tmp_path / "config.json"
@@ -277,7 +297,7 @@ def test_input_that_cannot_be_honoured() -> None:
         "must hold 0 where a token is seen": {"attention_mask": torch.ones(2, 1, 6, 6)},
         "did you mean 'labels'": {"lables": ids},
         "must cover all columns": {"attention_mask": hole[:, 1:]},
-        "an empty DynamicCache, got DynamicCache with 3": {"past_key_values": filled},
+        "an empty DynamicCache or StaticCache, got DynamicCache with 3": {"past_key_values": filled},
         "labels must have the shape": {"labels": ids[:, 1:]},
         r"at least one token, got \(2, 0\)": {"input_ids": ids[:, :0]},
     }

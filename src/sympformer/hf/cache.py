@@ -1,6 +1,7 @@
 """The memory of a model as `generate()` wants it: rows of different lengths, beams, steps back.
 
-It is a `sympformer.models.Cache` of all columns, padding included, as `generate()` counts them.
+It is a `sympformer.models.Cache` of all columns, padding included, as `generate()` counts them: one that grows, or a
+static one, of a fixed size, which a compiled forward wants.
 
 Going back is exact. Softmax attention drops the last keys and values. A memory that cannot forget single tokens, such
 as the state of linear attention, goes back to a mark (or to the start): the cache keeps the token ids, and those after
@@ -14,11 +15,12 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 from transformers import Cache as TransformersCache
-from transformers import DynamicCache
+from transformers import DynamicCache, StaticCache
+from transformers.cache_utils import LinearAttentionLayer
 
 from sympformer.errors import InputError
 from sympformer.hf.configuration_sympformer import SympFormerConfig
-from sympformer.models import Cache
+from sympformer.models import Cache, FixedCache
 from sympformer.nn import Memory
 from sympformer.nn.prelude import new_memory
 
@@ -53,12 +55,22 @@ class KeysValues(NamedTuple):
         return cls(keys, values)
 
 
-class SympFormerCache(TransformersCache):
-    """What `generate()` hands from call to call. Make one with `SympFormerCache(model.config)`, or let it be made."""
+def state_of(memory: Any) -> LinearAttentionLayer:
+    """What a layer of linear attention remembers: the state (B, H, d, d), and no convolution."""
+    layer, state = LinearAttentionLayer(), memory.state
+    layer.recurrent_states[0], layer.conv_states[0] = state, state.new_empty(len(state), 0, 0)
+    layer.is_recurrent_states_initialized[0] = layer.has_previous_state[0] = True
+    return layer
+
+
+class ModelCache(TransformersCache):
+    """Abstract base of both caches: what `generate()` hands from call to call."""
+
+    room: int | None = None  # columns of a static one
 
     def __init__(self, config: SympFormerConfig, n_layer: int | None = None) -> None:
         self.memory: Cache | None = None
-        super().__init__(layers=[])
+        TransformersCache.__init__(self, layers=[])
         cfg = config.to_model_config()
         if not cfg.causal:
             raise InputError("a model with full visibility cannot continue a text from a cache; use use_cache = False")
@@ -69,21 +81,6 @@ class SympFormerCache(TransformersCache):
         self.real: Tensor | None = None  # (B, columns), False at padding; None: every column is a token
         self.mark: Mark | None = None
         self.recording = False
-
-    @classmethod
-    def adopt(cls, cache: TransformersCache, config: SympFormerConfig) -> "SympFormerCache":
-        """The cache that somebody handed in. An empty `DynamicCache` becomes one of ours, so that who goes on with the
-        same object goes on with what was seen."""
-        if isinstance(cache, cls):
-            return cache
-        if type(cache) is not DynamicCache or cache.get_seq_length():
-            raise InputError(
-                f"past_key_values must be a SympFormerCache or an empty DynamicCache, got {type(cache).__name__} with"
-                f" {int(cache.get_seq_length())} tokens; leave it out and the model makes its own"
-            )
-        cache.__class__ = cls  # type: ignore[assignment]  # whoever handed it in goes on with it
-        cls.__init__(cast(SympFormerCache, cache), config)
-        return cast(SympFormerCache, cache)
 
     @property
     def seen(self) -> int:
@@ -97,14 +94,15 @@ class SympFormerCache(TransformersCache):
         B, T = like.shape[:2]
         if self.memory is not None and self.batch_size != B:
             raise InputError(f"the cache holds {self.batch_size} rows, got {B}")
-        if self.seen + T > self.limit:
+        if self.room is None and self.seen + T > self.limit:
             past = self.seen if self.real is None else self.real.sum(1)
             needed = int(torch.as_tensor(past + (T if padding is None else (~padding).sum(1))).max())
             if needed > self.limit:
                 raise InputError(f"{needed} tokens exceed max_position_embeddings = {self.limit}; shorten the text")
         if self.memory is None:
-            self.memory = self._new_memory(B)
-            self.ids = None if self.memory.layers[0].croppable else like.new_empty((B, 0), dtype=torch.long)
+            self.memory = self._new_memory(B, like.device)
+            keep = self.room is None and not self.memory.layers[0].croppable
+            self.ids = like.new_empty((B, 0), dtype=torch.long) if keep else None
         return self.memory
 
     def took_in(self, ids: Tensor | None) -> None:
@@ -121,18 +119,20 @@ class SympFormerCache(TransformersCache):
         lost = slice(self.memory.length, None)
         return self.ids[:, lost], None if self.real is None else self.real[:, lost]
 
-    def _new_memory(self, batch_size: int) -> Cache:
-        return Cache(batch_size, [self.kind() for _ in range(self.n_layer)])
+    def _new_memory(self, batch_size: int, device: torch.device) -> Cache:
+        layers = [self.kind() for _ in range(self.n_layer)]
+        return Cache(batch_size, layers) if self.room is None else FixedCache(batch_size, layers, self.room, device)
 
     def _forget(self, memory: Cache, length: int) -> None:
         """Go back to the first `length` columns."""
-        self.real = None if self.real is None else self.real[:, :length]
         if self.ids is None:
             memory.crop(length)
+            self.real = memory.real
             return
+        self.real = None if self.real is None else self.real[:, :length]
         self.ids = self.ids[:, :length]
         if memory.length > length:
-            back = self._new_memory(memory.batch_size)
+            back = self._new_memory(memory.batch_size, self.ids.device)
             if self.mark is not None and self.mark.length <= length:
                 back.layers, back.length = self.mark.layers, self.mark.length
                 back.real = None if self.real is None else self.real[:, : back.length]
@@ -143,10 +143,11 @@ class SympFormerCache(TransformersCache):
 
     @property
     def layers(self) -> list[Any]:
-        """The keys and values of softmax attention, layer by layer, for those who look; linear attention has none."""
-        if self.memory is None or not self.memory.layers[0].croppable:
+        """Layer by layer, for those who look: keys and values of softmax attention, the state of linear attention."""
+        if self.memory is None:
             return []
-        return [KeysValues.of(layer, self.width) for layer in self.memory.layers]
+        kept = [getattr(layer, "attention", layer) for layer in self.memory.layers]  # less what transport keeps
+        return [state_of(m) if hasattr(m, "state") else KeysValues.of(m, self.width) for m in kept]
 
     @layers.setter
     def layers(self, none: list[Any]) -> None:
@@ -156,19 +157,19 @@ class SympFormerCache(TransformersCache):
         return self.n_layer
 
     def __repr__(self) -> str:
-        return f"SympFormerCache(rows={self.batch_size}, columns={self.seen})"
+        return f"{type(self).__name__}(rows={self.batch_size}, columns={self.seen})"
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Columns so far, padding included."""
         return self.seen
 
     def get_max_length(self, layer_idx: int | None = None) -> int:
-        """-1: no limit of its own."""
-        return -1
+        """Columns of a static one. -1: no limit of its own."""
+        return -1 if self.room is None else self.room
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
         """Columns of a mask for `query_length` more, and the first of them."""
-        return self.seen + query_length, 0
+        return self.seen + query_length if self.room is None else self.room, 0
 
     @property
     def batch_size(self) -> int:
@@ -181,7 +182,11 @@ class SympFormerCache(TransformersCache):
 
     @property
     def is_compileable(self) -> bool:
-        return False
+        return self.room is not None
+
+    @property
+    def is_sliding(self) -> list[bool]:
+        return [False] * self.n_layer
 
     @property
     def is_croppable(self) -> bool:
@@ -230,3 +235,33 @@ class SympFormerCache(TransformersCache):
         """Every row `repeats` times, copies side by side."""
         if self.memory is not None:
             self.batch_select_indices(torch.arange(self.batch_size).repeat_interleave(repeats))
+
+
+class SympFormerCache(ModelCache, DynamicCache):
+    """It grows with the text. Make one with `SympFormerCache(model.config)`, or let it be made."""
+
+
+class SympFormerStaticCache(ModelCache, StaticCache):
+    """It has room for `max_cache_len` columns, padding included. `cache_implementation="static"` makes one."""
+
+    def __init__(self, config: SympFormerConfig, max_cache_len: int, n_layer: int | None = None) -> None:
+        super().__init__(config, n_layer)
+        self.room = max_cache_len
+
+
+def adopted(cache: TransformersCache, config: SympFormerConfig) -> ModelCache:
+    """The cache that somebody handed in. An empty one of transformers' becomes one of ours, so that who goes on with
+    the same object goes on with what was seen."""
+    if isinstance(cache, ModelCache):
+        return cache
+    if type(cache) not in (DynamicCache, StaticCache) or cache.get_seq_length():
+        raise InputError(
+            "past_key_values must be a SympFormerCache, or an empty DynamicCache or StaticCache, got"
+            f" {type(cache).__name__} with {int(cache.get_seq_length())} tokens; leave it out and the model makes one"
+        )
+    static = type(cache) is StaticCache
+    own = SympFormerStaticCache(config, cache.get_max_length()) if static else SympFormerCache(config)
+    cache.__class__ = type(own)  # whoever handed it in goes on with it
+    vars(cache).clear()
+    vars(cache).update(vars(own))
+    return cast(ModelCache, cache)

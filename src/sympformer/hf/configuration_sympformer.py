@@ -1,5 +1,6 @@
 # trf-ignore: TRF028 - it wants the header of Hugging Face's own repository; LICENSE covers this file
 # trf-ignore: TRF057 (below) - @auto_docstring knows only the models of that repository, and would write "a None model"
+# Copyright 2026 The SympFormer developers, see LICENSE
 """The config of a model in Hugging Face's form. It holds a `ModelConfig` whole, and nothing of it twice."""
 
 from collections.abc import Iterable
@@ -13,6 +14,9 @@ from sympformer.errors import InputError, unknown_name
 from sympformer.models import ModelConfig
 
 FORMAT_VERSION = 2  # 1 wrote options of no use too
+# mlp -> which matrices several devices may share; those of attention stay whole: averaged heads are one kernel
+MLP_PLAN = {"body.blocks.*.mlp.up": "colwise", "body.blocks.*.mlp.down": "rowwise"}
+TP_PLANS = {"gelu": MLP_PLAN, "relu2": MLP_PLAN}
 # The sizes go by the names that tools look for; every other field of a ModelConfig stays under `model_options`.
 SIZES = {
     "vocab_size": "vocab_size",
@@ -35,6 +39,11 @@ class SympFormerConfig(PreTrainedConfig):
 
     model_type = "sympformer"
     keys_to_ignore_at_inference: ClassVar = ["past_key_values"]
+    base_model_fsdp_plan: ClassVar = {
+        "body.tokens": "free_full_weight",
+        "body.blocks.*": "free_full_weight",
+        "body.norm": "keep_full_weight",
+    }
 
     vocab_size: int = 50304
     hidden_size: int = 64
@@ -63,6 +72,8 @@ class SympFormerConfig(PreTrainedConfig):
         self.model_options = {name: value for name, value in options.items() if name not in SIZES.values()}
         self.format_version = FORMAT_VERSION
         super().__post_init__(**kwargs)
+        # not by assignment, as it belongs to classes; last, as transformers adds a name that is not ours
+        vars(self)["base_model_tp_plan"] = TP_PLANS.get(self.model_options["mlp"])
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
         """As in transformers, after a look for slips: what is written can be read."""
@@ -97,6 +108,6 @@ def _check_options(options: dict[str, Any] | None) -> None:
             raise InputError(f"model_options holds {own!r}, which belongs to the config field {name!r}; give it there")
 
 
-OWN = tuple(SympFormerConfig.__annotations__)
+OWN = tuple(name for name, hint in SympFormerConfig.__annotations__.items() if hint is not ClassVar)
 
 __all__ = ["SympFormerConfig"]

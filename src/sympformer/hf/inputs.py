@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sympformer.errors import InputError, unknown_name
-from sympformer.hf.cache import SympFormerCache
+from sympformer.hf.cache import ModelCache
 from sympformer.models import Given
 from sympformer.nn import same_text
 
@@ -46,12 +46,16 @@ def given_of(
     attention_mask: Tensor | None,
     position_ids: Tensor | None,
     inputs_embeds: Tensor | None,
-    cache: SympFormerCache | None,
+    cache: ModelCache | None,
 ) -> Given:
     """What is known of the new columns (B, T), as the language model takes it."""
-    start = 0 if cache is None else cache.seen
     if attention_mask is not None and attention_mask.ndim == 4:
         return Given(None, position_ids, inputs_embeds, _visible(attention_mask))
+    if cache is not None and cache.room is not None:
+        _check_static(shape, attention_mask, position_ids, cache)
+        real = present(shape[1], attention_mask, cache)
+        return Given(None if real is None else ~real, position_ids, inputs_embeds)
+    start = 0 if cache is None else cache.seen
     real = None if attention_mask is None else _tokens(shape, attention_mask, cache)
     mask = None
     if position_ids is not None and not start and is_packed(position_ids, attention_mask):
@@ -61,14 +65,26 @@ def given_of(
     return Given(None if real is None else ~real[:, start:], position_ids, inputs_embeds, mask)
 
 
-def said_last(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+def present(T: int, attention_mask: Tensor | None, cache: Any) -> Tensor | None:
+    """Which of the new columns (B, T) hold a token, of a mask of all columns; None where it says nothing of that.
+
+    With a static cache the mask may cover all of its room, so that its shape stays the same from call to call.
+    """
+    if attention_mask is None or attention_mask.ndim != 2:
+        return None
+    if attention_mask.shape[1] != getattr(cache, "room", None):
+        return attention_mask[:, -T:] != 0
+    start = 0 if cache.memory is None else cache.memory.taken
+    return attention_mask.index_select(1, start + torch.arange(T, device=attention_mask.device)) != 0
+
+
+def said_last(hidden: Tensor, real: Tensor | None) -> Tensor:
     """Hidden states (B, T, d) with those of a text's last token in the padding behind it.
 
     So the last column of a row says what comes next, wherever its padding stands.
     """
-    if attention_mask is None or attention_mask.ndim != 2:
+    if real is None:
         return hidden
-    real = attention_mask[:, -hidden.shape[1] :] != 0
     if not torch.compiler.is_compiling() and not bool((real[:, :-1] & ~real[:, 1:]).any()):
         return hidden  # no padding behind a token
     places = torch.arange(real.shape[1], device=real.device)
@@ -86,7 +102,21 @@ def _visible(mask: Tensor) -> Tensor:
     return mask == 0
 
 
-def _tokens(shape: tuple[int, int], mask: Tensor, cache: SympFormerCache | None) -> Tensor:
+def _check_static(shape: tuple[int, int], mask: Tensor | None, position_ids: Tensor | None, cache: ModelCache) -> None:
+    """Refuse what a static cache cannot take. (A compiled program cannot look.)"""
+    if torch.compiler.is_compiling():
+        return
+    if is_packed(position_ids, mask):
+        raise InputError("texts packed into one row do not go with a static cache; leave it out")
+    wanted = [(shape[0], cache.seen + shape[1]), (shape[0], cache.room)]
+    if mask is not None and mask.shape not in wanted:
+        raise InputError(
+            f"attention_mask must cover all columns, those in the cache too: {wanted[0]}, or all of a static cache:"
+            f" {wanted[1]}; got {tuple(mask.shape)}"
+        )
+
+
+def _tokens(shape: tuple[int, int], mask: Tensor, cache: ModelCache | None) -> Tensor:
     """Which of all columns (B, seen + T) hold a token."""
     seen = 0 if cache is None else cache.seen
     whole = (shape[0], seen + shape[1])
@@ -106,7 +136,7 @@ def _same(given: Tensor, kept: Tensor | None) -> bool:
     return bool(given.all()) if kept is None else torch.equal(given, kept)
 
 
-def _is_known(places: Tensor, shape: tuple[int, int], real: Tensor | None, cache: SympFormerCache | None) -> bool:
+def _is_known(places: Tensor, shape: tuple[int, int], real: Tensor | None, cache: ModelCache | None) -> bool:
     """Whether places are those that tokens have anyway, as `generate()` writes them down: then nothing depends on them.
 
     (A cache can go back only over tokens that stand where they stand anyway.)

@@ -24,9 +24,9 @@ from transformers.utils import can_return_tuple, logging
 from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.hf.adapters import tell_peft
-from sympformer.hf.cache import Mark, SympFormerCache
+from sympformer.hf.cache import Mark, ModelCache, SympFormerCache, SympFormerStaticCache, adopted
 from sympformer.hf.configuration_sympformer import SympFormerConfig
-from sympformer.hf.inputs import check_names, given_of, is_packed, said_last
+from sympformer.hf.inputs import check_names, given_of, is_packed, present, said_last
 from sympformer.models import NOTHING, Cache, Decoder, Given, LanguageModel, build_model
 from sympformer.models.model import Head
 from sympformer.nn import LearnedScalars, Matrix, Norm, Projection, RMSNorm, State, View
@@ -35,7 +35,7 @@ from sympformer.nn.prelude import Channels
 
 logger = logging.get_logger(__name__)
 # Beside the caches, not in them: a cache is copied and sent about, a decoder holds the model.
-DECODERS: WeakKeyDictionary[SympFormerCache, Decoder] = WeakKeyDictionary()
+DECODERS: WeakKeyDictionary[ModelCache, Decoder] = WeakKeyDictionary()
 
 
 # trf-ignore: TRF057
@@ -46,6 +46,7 @@ class SympFormerPreTrainedModel(PreTrainedModel):
     config_class = SympFormerConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
+    _can_compile_fullgraph = True  # with a static cache, or without one
     _supports_sdpa = True  # and means the same as "eager": there is one attention path, flash kernels with their lse
     # trf-ignore: TRF022 - the layers are those of sympformer.nn.dynamics
     _no_split_modules: ClassVar = ["Classical", "Nesterov", "Hamiltonian", "Streams"]  # type: ignore[misc]
@@ -95,6 +96,22 @@ class SympFormerPreTrainedModel(PreTrainedModel):
                 self._get_resized_embeddings(table, size)
         body.cfg = body.cfg.replace(vocab_size=size)
         return embeddings
+
+    def get_position_embeddings(self) -> nn.Embedding:
+        table: Any = cast(LanguageModel, self.base_model.body).positions
+        if not isinstance(table, nn.Embedding):
+            raise InputError("only positions = 'learned' have a table; others take any place as it is")
+        return table
+
+    def resize_position_embeddings(self, new_num_position_embeddings: int) -> None:
+        """Another context length. Places keep their vectors, new ones start afresh; turns need no table."""
+        body, room = cast(LanguageModel, self.base_model.body), new_num_position_embeddings
+        tables: list[Any] = [body.positions, body.position_momenta]
+        for table in tables:
+            if isinstance(table, nn.Embedding):
+                self._get_resized_embeddings(table, room, mean_resizing=False)
+        body.cfg = body.cfg.replace(block_size=room)
+        self.config.max_position_embeddings = room
 
     def _set_gradient_checkpointing(  # type: ignore[override]  # options: older versions have others
         self, enable: bool = True, gradient_checkpointing_func: Callable[..., Any] = checkpoint, **options: Any
@@ -211,8 +228,8 @@ class SympFormerModel(SympFormerPreTrainedModel):
         tokens = input_ids if inputs_embeds is None else inputs_embeds
         if tokens is None or tokens.ndim < 2 or (input_ids is not None and inputs_embeds is not None):
             raise InputError("give input_ids of shape (batch, tokens), or inputs_embeds in their place")
-        if past_key_values is None and use_cache is None and is_packed(position_ids, attention_mask):
-            use_cache = False  # several texts in a row: which of them would go on?
+        if past_key_values is None and use_cache is None and self._is_final(position_ids, attention_mask):
+            use_cache = False
         cache = self._cache(past_key_values, use_cache)
         given = given_of((tokens.shape[0], tokens.shape[1]), attention_mask, position_ids, inputs_embeds, cache)
         if cache is None:
@@ -225,22 +242,28 @@ class SympFormerModel(SympFormerPreTrainedModel):
         last = cast(Any, last)  # transformers' own hints change between versions
         return SympFormerOutput(last, cache, hidden, kernels, momenta)
 
+    def _is_final(self, position_ids: Tensor | None, attention_mask: Tensor | None) -> bool:
+        """Whether a text cannot go on: rows hold several, or a memory of sums would have to hide some of them."""
+        masked = attention_mask is not None and attention_mask.ndim == 4
+        return is_packed(position_ids, attention_mask) or (masked and not self.body.new_memories()[0].croppable)
+
     def _wanted(self, name: str, kwargs: dict[str, Any]) -> list[Tensor] | None:
         """A place for what was asked for, by argument or else by config."""
         asked = kwargs.pop(name, None)
         return [] if (getattr(self.config, name, False) if asked is None else asked) else None
 
-    def new_cache(self) -> SympFormerCache:
-        """An empty cache, of all layers even where the config asks for fewer (an early exit)."""
-        return SympFormerCache(self.config, self.body.cfg.n_layer)
+    def new_cache(self, room: int | None = None) -> ModelCache:
+        """An empty cache, of all layers even where the config asks for fewer (an early exit); static with a `room`."""
+        n = self.body.cfg.n_layer
+        return SympFormerCache(self.config, n) if room is None else SympFormerStaticCache(self.config, room, n)
 
-    def _cache(self, given: TransformersCache | None, use_cache: bool | None) -> SympFormerCache | None:
+    def _cache(self, given: TransformersCache | None, use_cache: bool | None) -> ModelCache | None:
         """The cache to use: the one that was given, a new one, or none."""
         checkpointed = self.training and any(step.gradient_checkpointing for step in self.steps)
         if checkpointed and (given is not None or use_cache):
             raise InputError("a cache and gradient checkpointing exclude each other; set use_cache = False")
         if given is not None:
-            return SympFormerCache.adopt(given, self.config)
+            return adopted(given, self.config)
         wanted = use_cache if use_cache is not None else self.config.use_cache and self.causal and not checkpointed
         return self.new_cache() if wanted else None
 
@@ -261,7 +284,7 @@ class SympFormerModel(SympFormerPreTrainedModel):
 
         return self.body.hidden(ids, memory, given, call)
 
-    def _decoder(self, cache: SympFormerCache, watch: Watch) -> Decoder | None:
+    def _decoder(self, cache: ModelCache, watch: Watch) -> Decoder | None:
         """The fast way to continue the texts of a cache, while nothing learns and nobody watches."""
         if torch.is_grad_enabled() or self.training or any(seen is not None for seen in watch):
             return None
@@ -272,9 +295,7 @@ class SympFormerModel(SympFormerPreTrainedModel):
             DECODERS[cache] = Decoder(self.body)
         return DECODERS[cache]
 
-    def _continue(
-        self, ids: Tensor | None, tokens: Tensor, cache: SympFormerCache, given: Given, watch: Watch
-    ) -> Tensor:
+    def _continue(self, ids: Tensor | None, tokens: Tensor, cache: ModelCache, given: Given, watch: Watch) -> Tensor:
         """New columns through a cache."""
         memory, decoder = cache.admit(tokens, given.key_padding_mask), self._decoder(cache, watch)
         self._catch_up(cache, memory, watch)
@@ -282,7 +303,7 @@ class SympFormerModel(SympFormerPreTrainedModel):
         cache.took_in(ids if given.position_ids is None and given.mask is None else None)
         return last
 
-    def _catch_up(self, cache: SympFormerCache, memory: Cache, watch: Watch) -> None:
+    def _catch_up(self, cache: ModelCache, memory: Cache, watch: Watch) -> None:
         """Take in again what a step back has lost, and mark the place if more such steps will follow."""
         if (waiting := cache.waiting) is not None:
             ids, real = waiting
@@ -298,6 +319,8 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
 
     _tied_weights_keys: ClassVar = {"lm_head.weight": "model.body.tokens.weight"}  # type: ignore[misc]
     accepts_loss_kwargs = True
+    _fsdp_plan: ClassVar = {"lm_head": "keep_full_weight"}  # type: ignore[misc]
+    _static_columns = 0  # of the last static cache that `generate()` made
 
     def __init__(self, config: SympFormerConfig) -> None:
         super().__init__(config)
@@ -330,6 +353,8 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
         learning = labels is not None or shift_labels is not None
         if learning and use_cache is None:
             use_cache = False
+        tokens = input_ids if inputs_embeds is None else inputs_embeds
+        real = None if tokens is None else present(tokens.shape[1], attention_mask, past_key_values)
         outputs = self.model(
             input_ids,
             attention_mask,
@@ -342,16 +367,16 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
         )
         hidden, loss = outputs.last_hidden_state, None
         if learning:
-            targets = self._targets(hidden, labels, shift_labels, attention_mask)
+            targets = self._targets(hidden, labels, shift_labels, real)
             loss = self._loss(hidden, targets, num_items_in_batch)
         logits = None
         if logits_to_keep is not None or loss is None or not self.training:
-            kept, said = logits_to_keep if logits_to_keep is not None else 0, said_last(hidden, attention_mask)
+            kept, said = logits_to_keep if logits_to_keep is not None else 0, said_last(hidden, real)
             logits = self.lm_head(said[:, -kept:] if isinstance(kept, int) else said[:, kept])
         seen = outputs.past_key_values, outputs.hidden_states, outputs.attentions, outputs.momenta
         return SympFormerCausalLMOutput(cast(Any, loss), logits, *seen)
 
-    def _targets(self, hidden: Tensor, labels: Tensor | None, shifted: Tensor | None, mask: Tensor | None) -> Tensor:
+    def _targets(self, hidden: Tensor, labels: Tensor | None, shifted: Tensor | None, real: Tensor | None) -> Tensor:
         """What every column (B, T) predicts. Padding predicts nothing."""
         name, given = ("labels", cast(Tensor, labels)) if shifted is None else ("shift_labels", shifted)
         if given.shape != hidden.shape[:2]:
@@ -361,9 +386,7 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
         targets = given.to(hidden.device)
         if shifted is None:
             targets = F.pad(targets[:, 1:], (0, 1), value=-100)
-        if mask is not None and mask.ndim == 2:
-            targets = targets.masked_fill(mask[:, -targets.shape[1] :] == 0, -100)
-        return targets
+        return targets if real is None else targets.masked_fill(~real.to(targets.device), -100)
 
     def _loss(self, hidden: Tensor, targets: Tensor, n_items: Tensor | int | None) -> Tensor:
         """The cross-entropy, a few rows of logits at a time."""
@@ -389,7 +412,7 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
         if not self.model.causal:
             raise InputError("a model with full visibility cannot generate; train one with causal = True")
         kind = generation_config.cache_implementation
-        if kind not in (None, "dynamic"):
+        if kind not in (None, "dynamic", "static"):
             raise InputError(f"cache_implementation = {kind!r} does not fit these layers; leave it out")
         mask = model_kwargs.get("attention_mask")
         mask = mask if mask is not None and mask.ndim == 2 else None
@@ -407,10 +430,26 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
                 f"prompt and new tokens need {needed} places and the model has max_position_embeddings = {room}:"
                 " texts end there; ask for fewer with max_new_tokens"
             )
-        if generation_config.use_cache is not False and model_kwargs.get("past_key_values") is None:
-            model_kwargs["past_key_values"] = self.model.new_cache()
+            max_cache_length -= needed - room
+        if (given := model_kwargs.get("past_key_values")) is not None:
+            adopted(given, self.config)
+        elif generation_config.use_cache is not False:
+            columns = None
+            if kind == "static":  # at least of the last one's size, so that what was compiled fits
+                columns = max(max_cache_length, generation_config.max_cache_len or 0, self._static_columns)
+                self._static_columns = columns
+            model_kwargs["past_key_values"] = self.model.new_cache(columns)
             if generation_config.is_assistant:
                 model_kwargs["past_key_values"].activate_past_recording()
+
+    @staticmethod
+    def create_masks_for_generate(
+        attention_mask: Tensor | None, past_key_values: ModelCache, **others: Any
+    ) -> Tensor | None:
+        """A mask of all columns of a static cache, so that its shape stays the same. Those to come are tokens."""
+        if attention_mask is None:
+            return None
+        return F.pad(attention_mask, (0, past_key_values.get_max_length() - attention_mask.shape[1]), value=1)
 
     def _prepare_generated_length(
         self, generation_config: Any, has_default_max_length: Any, *args: Any, **kwargs: Any

@@ -4,7 +4,7 @@ import os
 from importlib import import_module
 
 from sympformer.errors import InputError
-from sympformer.models.cache import Cache
+from sympformer.models.cache import Cache, FixedCache
 from sympformer.models.config import ModelConfig
 from sympformer.models.decoder import Decoder
 from sympformer.models.model import NOTHING, Given, LanguageModel, ModelOutput, build_model
@@ -17,6 +17,7 @@ __all__ = [
     "VARIANTS",
     "Cache",
     "Decoder",
+    "FixedCache",
     "Given",
     "LanguageModel",
     "ModelConfig",

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from sympformer import ops
 from sympformer.errors import InputError
-from sympformer.models.cache import Cache
+from sympformer.models.cache import Cache, FixedCache
 from sympformer.models.config import ModelConfig, Overflow
 from sympformer.models.generate import Prompt, generate
 from sympformer.models.lookup import entries, tokens_of
@@ -110,18 +110,23 @@ class LanguageModel(Stack):
         `call` runs a layer, and may watch it. `programs`: what to run instead of the layers, with a clock of numbers.
         """
         B, T = self._check_input(idx, cache, given)
-        start = 0 if cache is None else cache.length
         real = real_columns(given.key_padding_mask, (B, T))
-        columns = real if cache is None else cache.columns(T, real)
         tokens = idx if idx is not None else given.inputs_embeds
         assert tokens is not None
-        places = self._places(start, T, columns, given.position_ids, tokens.device)
+        if isinstance(cache, FixedCache):
+            places, view = self._look(cache, T, real, given)
+        else:
+            start = 0 if cache is None else cache.length
+            columns = real if cache is None else cache.columns(T, real)
+            places = self._places(start, T, columns, given.position_ids, tokens.device)
+            view = self._view(tokens, start, columns, given.mask)
         state = self.embed(idx, places, given.inputs_embeds)
-        view = self._view(state.x, start, columns, given.mask)
         second = None if self.second_tokens is None else self._entries(self.second_tokens, idx, given.inputs_embeds)
         view = view._replace(rotation=self.positions.rotation(places, self.tokens.weight.dtype), second=second)
         state = self.advance(state, view, None if cache is None else cache.layers, programs, call)
-        if cache is not None:
+        if isinstance(cache, FixedCache):
+            cache.taken.add_(T)
+        elif cache is not None:
             cache.length, cache.real = start + T, columns
         return view.tokens(self.norm(state.x))
 
@@ -160,6 +165,17 @@ class LanguageModel(Stack):
             raise self._too_long(last + 1)
         return places
 
+    def _look(self, cache: FixedCache, T: int, real: Tensor | None, given: Given) -> tuple[Tensor, View]:
+        """Places and view of the next T columns of a cache of a fixed size."""
+        if given.mask is not None:
+            raise InputError("a cache of a fixed size knows padding, but no mask of what each token sees; use one that"
+                             " grows")  # fmt: skip
+        places, view = cache.look(T, real, self.tokens.weight.dtype)
+        places = places if given.position_ids is None else given.position_ids
+        if not torch.compiler.is_compiling() and (last := int(places.max())) >= self.cfg.block_size:
+            raise self._too_long(last + 1)
+        return places, view
+
     def _view(self, x: Tensor, start: int, columns: Tensor | None, mask: Tensor | None) -> View:
         """What the present tokens see."""
         (B, T), causal, dtype = x.shape[:2], self.cfg.causal, self.tokens.weight.dtype
@@ -170,12 +186,17 @@ class LanguageModel(Stack):
             return View.padded(causal, columns, T, dtype)
         return View.make(causal, start, T, x.device, dtype)
 
-    def new_cache(self, batch_size: int) -> Cache:
-        """An empty memory for `batch_size` texts; hand it to successive calls, in chunks of any size."""
+    def new_cache(self, batch_size: int, room: int | None = None) -> Cache:
+        """An empty memory for `batch_size` texts; hand it to successive calls, in chunks of any size.
+
+        room: of so many columns from the start, for compiled programs, whose shapes may not change.
+        """
         if not self.cfg.causal:
             raise InputError("a model with full visibility cannot continue a text from a cache; set causal = True")
         if batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
+        if room is not None:
+            return FixedCache(batch_size, self.new_memories(), room, self.tokens.weight.device)
         return Cache(batch_size, self.new_memories())
 
     def generate(

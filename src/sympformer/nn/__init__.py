@@ -1,6 +1,6 @@
 """What any model is made of: parts, kinds of attention, dynamics, stacks. Every choice is a row of a table."""
 
-from sympformer.nn.attention import AttentionKind, GrowingRows, Memory, View, same_text
+from sympformer.nn.attention import AttentionKind, FixedRows, GrowingRows, Memory, View, fixed, same_text
 from sympformer.nn.config import StackConfig
 from sympformer.nn.dynamics import Classical, Hamiltonian, Layer, Nesterov, State, Streams
 from sympformer.nn.encoder import Encoder, EncoderLayer
@@ -28,6 +28,7 @@ __all__ = [
     "Embedding",
     "Encoder",
     "EncoderLayer",
+    "FixedRows",
     "GrowingRows",
     "Hamiltonian",
     "Layer",
@@ -46,6 +47,7 @@ __all__ = [
     "State",
     "Streams",
     "View",
+    "fixed",
     "grouped_parameters",
     "perturb_",
     "register",

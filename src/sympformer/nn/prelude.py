@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from sympformer.errors import InputError
-from sympformer.nn.attention.base import Memory, View
+from sympformer.nn.attention.base import View
+from sympformer.nn.attention.memory import Memory, fixed
 from sympformer.nn.config import StackConfig
 from sympformer.nn.dynamics.base import State
 from sympformer.nn.tables import ATTENTIONS
@@ -33,6 +34,9 @@ class StepMemory:
     attention: Memory
     x: Tensor | None = None  # (B, 1, d)
     y: Tensor | None = None
+
+    def fixed(self, room: int) -> "StepMemory":
+        return StepMemory(fixed(self.attention, room))
 
     def select(self, index: Tensor) -> None:
         self.attention.select(index)

@@ -1,7 +1,8 @@
 """Kinds of attention, one file each: the oracle of Hamiltonian layers, the classical form, the memory, the row."""
 
-from sympformer.nn.attention.base import AttentionKind, GrowingRows, Memory, View, same_text
+from sympformer.nn.attention.base import AttentionKind, View, same_text
 from sympformer.nn.attention.linear import LinearAttention, LinearOracle, StateMemory
+from sympformer.nn.attention.memory import FixedRows, GrowingRows, Memory, fixed
 from sympformer.nn.attention.softmax import (
     CurvedAttention,
     PairMemory,
@@ -13,6 +14,7 @@ from sympformer.nn.attention.softmax import (
 __all__ = [
     "AttentionKind",
     "CurvedAttention",
+    "FixedRows",
     "GrowingRows",
     "LinearAttention",
     "LinearOracle",
@@ -23,5 +25,6 @@ __all__ = [
     "SoftmaxOracle",
     "StateMemory",
     "View",
+    "fixed",
     "same_text",
 ]

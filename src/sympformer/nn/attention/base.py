@@ -1,39 +1,20 @@
-"""What a kind of attention is, what its tokens see, and what it remembers of earlier ones."""
+"""What a kind of attention is, and what its tokens see."""
 
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from sympformer import ops
+from sympformer.nn.attention.memory import Memory
 from sympformer.nn.attention.queries import QueryKeys
 from sympformer.nn.config import StackConfig
 from sympformer.nn.parts import Projection, dropout, merge_heads, residual_std
 from sympformer.nn.positions import Rotation
-
-
-class Memory(Protocol):
-    """What a layer keeps of the tokens before the present ones. Batch rows can be selected; tokens may be forgotten."""
-
-    croppable: ClassVar[bool]  # whether single tokens can be forgotten
-
-    def select(self, index: Tensor) -> None:
-        """Keep and reorder batch rows. Replaces tensors, changes none."""
-
-    def copy(self) -> Self:
-        """The same memory under a new name, for `select` to cut down."""
-
-    def crop(self, length: int) -> None:
-        """Forget all but the first `length` tokens; raise where that cannot be done."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
 
 
 class View(NamedTuple):
@@ -43,7 +24,7 @@ class View(NamedTuple):
     sums of linear attention (`shown`) and hidden by `bias` from softmax attention. Results at padding mean nothing.
     """
 
-    causal: bool
+    causal: bool  # with a memory: the present columns are its last; else (`FixedRows`) `bias` says what is seen
     n: Tensor  # (T, 1), or (B, 1, T, 1) where rows differ
     log_n: Tensor  # (T,), or (B, 1, T)
     memory: Any = None  # the layer's own Memory, None where a text begins and ends here
@@ -164,56 +145,3 @@ class ClassicalAttention(nn.Module):
     @abstractmethod
     def mixed(self, qkv: Tensor, view: View) -> Tensor:
         """Queries, keys and values (B, T, widths together) -> (B, H, T, d/H)."""
-
-
-class GrowingRows:
-    """Rows (..., t, c) that grow along t, in a buffer that doubles, so that appending costs O(1) on average."""
-
-    def __init__(self) -> None:
-        self._buffer: Tensor | None = None
-        self.length = 0
-
-    def append(self, rows: Tensor) -> Tensor:
-        """All rows so far, the new ones last."""
-        *lead, new, c = rows.shape
-        need = self.length + new
-        if torch.is_grad_enabled() and (rows.requires_grad or getattr(self._buffer, "requires_grad", False)):
-            return self._append_learning(rows)
-        if self._buffer is None or self._buffer.shape[-2] < need:
-            bigger = rows.new_empty(*lead, max(64, 2 * need), c)
-            if self._buffer is not None:
-                bigger[..., : self.length, :] = self._buffer[..., : self.length, :]
-            self._buffer = bigger
-        self._buffer.narrow(-2, self.length, new).copy_(rows)  # slices by index cost several times as much
-        self.length = need
-        return self._buffer.narrow(-2, 0, need)
-
-    def _append_learning(self, rows: Tensor) -> Tensor:
-        """The same where gradients flow: rows that a backward pass may need are never written over."""
-        past = () if self._buffer is None else (self._buffer.narrow(-2, 0, self.length),)
-        self._buffer = torch.cat((*past, rows), -2)
-        self.length = self._buffer.shape[-2]
-        return self._buffer
-
-    @property
-    def rows(self) -> Tensor:
-        """All rows so far."""
-        assert self._buffer is not None
-        return self._buffer.narrow(-2, 0, self.length)
-
-    def select(self, index: Tensor) -> None:
-        """Keep and reorder batch rows."""
-        if self._buffer is not None:
-            self._buffer = self._buffer[index]
-
-    def crop(self, length: int) -> None:
-        """Forget all but the first `length` rows."""
-        self.length = min(self.length, length)
-
-    def copy(self) -> "GrowingRows":
-        """The same rows under a new name."""
-        return copy(self)
-
-    @property
-    def nbytes(self) -> int:
-        return 0 if self._buffer is None else self._buffer.nbytes

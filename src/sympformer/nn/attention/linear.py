@@ -14,7 +14,8 @@ from torch.nn import functional as F
 from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.flows import Field
-from sympformer.nn.attention.base import AttentionKind, ClassicalAttention, GrowingRows, View, kernels
+from sympformer.nn.attention.base import AttentionKind, ClassicalAttention, View, kernels
+from sympformer.nn.attention.memory import Rows, rows_of
 from sympformer.nn.attention.queries import QueryKeys, by_head, refuse_qk_norm, refuse_turns
 from sympformer.nn.config import StackConfig
 from sympformer.nn.parts import STD, Matrix, Projection, dropout, merge_heads, split_heads
@@ -26,12 +27,16 @@ class StateMemory:
 
     croppable: ClassVar[bool] = False
     state: Tensor | None = None  # (B, H, d, d)
-    keys: GrowingRows | None = None  # of all tokens, as long as somebody wants to see the kernel
+    keys: Rows | None = None  # of all tokens, as long as somebody wants to see the kernel
+    room: int | None = None  # columns for them, where they may not grow
+
+    def fixed(self, room: int) -> "StateMemory":
+        return StateMemory(room=room)
 
     def see(self, k: Tensor) -> Tensor:
         """The keys of the present tokens and of all before, if the kernel was looked at from the start."""
         if self.state is None:
-            self.keys = GrowingRows()
+            self.keys = rows_of(self.room)
         if self.keys is None:
             raise InputError("linear attention keeps no keys of earlier tokens, so its kernel can be shown only where"
                              " it was asked for from the first call on; ask there, or leave the cache out")  # fmt: skip
@@ -44,7 +49,7 @@ class StateMemory:
             self.keys.select(index)
 
     def copy(self) -> "StateMemory":
-        return StateMemory(self.state, None if self.keys is None else self.keys.copy())
+        return StateMemory(self.state, None if self.keys is None else self.keys.copy(), self.room)
 
     def crop(self, length: int) -> None:
         if self.state is not None:
@@ -170,7 +175,11 @@ def shown_rows(q: Tensor, k: Tensor, view: View, n_head: int) -> Tensor | None:
             memory.keys = None
         return None
     keys = k if memory is None else memory.see(k)
-    rows = view.show(ops.linear_rows(q, keys, causal=view.causal, seen=view.seen) / view.n, n_head)
+    seen = view.seen
+    if memory is not None and not view.causal:
+        assert view.bias is not None
+        seen = view.bias == 0
+    rows = view.show(ops.linear_rows(q, keys, causal=view.causal, seen=seen) / view.n, n_head)
     return rows if rows.shape[-1] == q.shape[2] else None
 
 

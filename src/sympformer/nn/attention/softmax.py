@@ -16,8 +16,9 @@ from torch.nn import functional as F
 from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.flows import Field
-from sympformer.nn.attention.base import AttentionKind, ClassicalAttention, GrowingRows, View, kernels
+from sympformer.nn.attention.base import AttentionKind, ClassicalAttention, View, kernels
 from sympformer.nn.attention.inverse import symmetric_inverse
+from sympformer.nn.attention.memory import FixedRows, GrowingRows, Rows, rows_of
 from sympformer.nn.attention.queries import QueryKeys, by_head, per_query, refuse_qk_norm, refuse_turns
 from sympformer.nn.config import StackConfig
 from sympformer.nn.parts import Matrix, Projection, dropout, merge_heads, residual_std, split_heads
@@ -38,9 +39,13 @@ class PairMemory:
     """Keys and values of all tokens so far, and what else their kernel sums: memory grows with the context."""
 
     croppable: ClassVar[bool] = True
-    pairs: GrowingRows = field(default_factory=GrowingRows)  # (B, 2G, t, d/H): keys of all G groups, then values
-    beside: list[GrowingRows] = field(default_factory=list)  # (B, H or G, t, .), one for every time a layer asks for it
+    pairs: Rows = field(default_factory=GrowingRows)  # (B, 2G, t, d/H): keys of all G groups, then values
+    beside: list[Rows] = field(default_factory=list)  # (B, H or G, t, .), one for every time a layer asks for it
     asked: int = 0  # such questions so far at the present tokens
+    room: int | None = None  # columns from the start, where memory may not grow
+
+    def fixed(self, room: int) -> "PairMemory":
+        return PairMemory(FixedRows(room), room=room)
 
     def remember(self, qkv: Tensor, n_head: int, n_group: int) -> tuple[Tensor, Tensor, Tensor]:
         """(B, T, (H + 2G) d/H) -> queries of the present tokens, keys and values of these and all before, by head.
@@ -59,7 +64,7 @@ class PairMemory:
     def remember_beside(self, rows: Tensor) -> Tensor:
         """Rows of the present tokens (rho, say) -> rows of these and all before, at the same question."""
         if self.asked == len(self.beside):
-            self.beside.append(GrowingRows())
+            self.beside.append(rows_of(self.room))
         kept = self.beside[self.asked]
         self.asked += 1
         return kept.append(rows)
@@ -69,7 +74,7 @@ class PairMemory:
             rows.select(index)
 
     def copy(self) -> "PairMemory":
-        return PairMemory(self.pairs.copy(), [rows.copy() for rows in self.beside])
+        return PairMemory(self.pairs.copy(), [rows.copy() for rows in self.beside], room=self.room)
 
     def crop(self, length: int) -> None:
         for rows in (self.pairs, *self.beside):
@@ -239,7 +244,7 @@ def attending(q: Tensor, k: Tensor, scale: float, view: View) -> Attend:
 
     def attend(values: Tensor) -> tuple[Tensor, Tensor]:
         a = q if q.dtype == values.dtype else q.to(values.dtype)
-        if view.memory is not None:
+        if view.memory is not None and view.causal:
             return ops.cached_attention_lse(a, k, values, scale=scale, bias=view.bias)
         return ops.attention_lse(a, k, values, scale=scale, causal=view.causal, bias=view.bias)
 
@@ -286,7 +291,7 @@ class SoftmaxAttention(ClassicalAttention):
         def mix(values: Tensor) -> Tensor:
             more = values.shape[-1] - k.shape[-1]  # zeros there change no score
             a, b = (F.pad(q, (0, more)), F.pad(k, (0, more))) if more else (q, k)
-            if view.memory is None:
+            if view.memory is None or not view.causal:
                 return ops.attention(a, b, values, scale=self.scale, causal=view.causal, bias=view.bias)
             return ops.cached_attention_lse(a, b, values, scale=self.scale, bias=view.bias)[0]
 
