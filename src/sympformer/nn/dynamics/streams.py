@@ -7,10 +7,11 @@ from torch import Tensor
 from sympformer.flows.damping import Scalar
 from sympformer.nn.attention.base import View
 from sympformer.nn.config import StackConfig
-from sympformer.nn.dynamics.base import Layer, State
-from sympformer.nn.parts import bounded, mlp, norm
+from sympformer.nn.dynamics.base import State
+from sympformer.nn.dynamics.classical import Block
+from sympformer.nn.parts import bounded
 from sympformer.nn.scalars import LearnedScalars, ScalarSpec
-from sympformer.nn.tables import ATTENTIONS, NO_MLP
+from sympformer.nn.tables import NO_MLP
 
 
 class Mixing(NamedTuple):
@@ -59,7 +60,7 @@ class StreamScalars(NamedTuple):
     write_y_mlp: Scalar = 0.0
 
 
-class Streams(Layer):
+class Streams(Block):
     """f = Attn(LN(r_x x + r_y y))        (x, y) = M (x, y) + (g_x, g_y) f        and the same with the MLP
 
     with r, the 2 x 2 matrix M and g learned, of each half its own: hyper-connections of two streams that do not depend
@@ -70,19 +71,10 @@ class Streams(Layer):
     summary = "a classical transformer block on two streams that it mixes, a control without dynamics"
 
     def __init__(self, cfg: StackConfig) -> None:
-        super().__init__()
-        self.norm_attention, self.attention = norm(cfg), ATTENTIONS[cfg.attention].classical(cfg)
-        self.mlp = mlp(cfg)
-        self.bound_attention = norm(cfg, cfg.momentum_gain) if cfg.update_norm else None
-        self.bound_mlp = norm(cfg, cfg.momentum_gain) if cfg.update_norm and self.mlp is not None else None
+        super().__init__(cfg)
         halves = ("attention",) if cfg.mlp == NO_MLP else ("attention", "mlp")
         starts = {f"{name}_{half}": start for half in halves for name, start in Mixing()._asdict().items()}
         self.scalars = LearnedScalars(StreamScalars, {name: ScalarSpec(v, "real") for name, v in starts.items()})
-
-    @staticmethod
-    def options(cfg: StackConfig) -> frozenset[str]:
-        used = {"zero_start", "update_norm"} | ({"momentum_gain"} if cfg.update_norm else set())
-        return frozenset(used) | ATTENTIONS[cfg.attention].shared
 
     def attention_half(self, state: State, view: View) -> State:
         mixing, x, y = Mixing(*self.scalars()[:8]), state.x, state.y
