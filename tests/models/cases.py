@@ -57,6 +57,10 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "without-z": ("softmax-exp-euler", {"with_z": False}),
     "without-rho": ("softmax-exp-euler", {"with_rho": False, "heads": "multi"}),
     "without-z-and-rho": ("softmax-plain-euler", {"with_z": False, "with_rho": False}),
+    "light": (
+        "softmax-exp-euler",
+        {"with_z": False, "with_rho": False, "mobility": "identity", "look_ahead": False},
+    ),
     "mobility-identity": ("softmax-exp-euler", {"mobility": "identity"}),
     "yurii-h0": ("softmax-yuriiformer", {"attention_step": "h0", "start_momentum": "embedded"}),
     "yurii-h0-linear": ("linear-yuriiformer", {"attention_step": "h0"}),

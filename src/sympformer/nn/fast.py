@@ -120,21 +120,22 @@ FUSED: dict[type[nn.Module], Callable[[Any, State, View], State]] = {
 
 
 def _advance(layer: Any, field: Field, x: Tensor, y: Tensor, step: Step, history: Any) -> tuple[Tensor, Tensor, Any]:
-    """The integrator's step and the bound on the momentum: in one for Euler schemes on softmax fields of form "own"."""
+    """The integrator's step and the bound on the momentum: in one for Euler schemes."""
     bound = layer.bound_attention
-    fits = isinstance(layer.scheme, Euler) and type(field) is SoftmaxField and is_plain_norm(bound)
-    if fits and _is_own(field):
-        zeta_1, zeta_2 = layer.scheme.prefactors(step)
-        B, mean, log_z = field.B, field.mean, field.log_z  # type: ignore[attr-defined]
-        return *ops.own_euler_step(x, y, B, mean, log_z, step.h_x, zeta_1, zeta_2, bound.weight), None
-    x, y, history = layer.scheme.advance(field, x, y, step, history)
-    return x, bound(y), history
+    if not isinstance(layer.scheme, Euler):
+        x, y, history = layer.scheme.advance(field, x, y, step, history)
+        return x, bound(y), history
+    zeta_1, zeta_2 = layer.scheme.prefactors(step)
+    if type(field) is SoftmaxField and is_plain_norm(bound) and (own := _own_parts(field)) is not None:
+        return *ops.own_euler_step(x, y, *own, step.h_x, zeta_1, zeta_2, bound.weight), None
+    velocity, force = field.both(y)
+    return ops.plus(x, step.h_x, velocity), bounded_sum(bound, zeta_1, y, zeta_2, force), None
 
 
-def _is_own(field: Any) -> bool:
-    """Whether a softmax field is what the fused step computes."""
-    plain = field.dropout == 0 and field.output is None
-    return plain and field.form == "own" and field.rho and field.B is not None
+def _own_parts(field: SoftmaxField) -> tuple[Tensor, Tensor, Tensor] | None:
+    """B, mean and log z of a field that the fused step computes: form "own" with all its terms."""
+    fits = field.form == "own" and field.rho and field.dropout == 0 and field.output is None
+    return (field.B, field.mean, field.log_z) if fits and field.B is not None and field.log_z is not None else None
 
 
 def bounded_sum(bound: Any, a: Scalar, u: Tensor, b: Scalar, v: Tensor) -> Tensor:

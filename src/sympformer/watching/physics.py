@@ -46,6 +46,8 @@ class Sighting:
         velocity, force = self.answer.both(self.y)
         found = {"cosine": cosine(self.y, force)}
         if isinstance(self.answer, SoftmaxField):
+            if self.answer.log_z is None:  # without z there are none of the energies that are made of it
+                return found
             found["z"] = self.answer.log_z.squeeze(-1).exp()
         if (potential := POTENTIALS.get(type(self.answer))) is not None:
             found |= {"kinetic": (self.y * velocity).sum(-1) / 2, "potential": potential(self.answer, self.x)}

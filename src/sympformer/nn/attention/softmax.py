@@ -117,14 +117,17 @@ class Mobility(nn.Module):
 
 @dataclass(frozen=True)
 class SoftmaxField(Field):
-    """The softmax field at fixed positions, in log form: z = exp(log_z), mean_i = sum_j P_ij v_j."""
+    """The softmax field at fixed positions, in log form: z = exp(log_z), mean_i = sum_j P_ij v_j.
+
+    Without z all of it stands at z = 1: velocity = B y, force (own) = (rho_i/2 + 1) mean_i.
+    """
 
     form: str
     B: Tensor | None  # (d, d); None: the identity
     attend: Attend
     v: Tensor  # (B, H, T, c)
     mean: Tensor  # (B, H, T, c)
-    log_z: Tensor  # (B, H, T, 1)
+    log_z: Tensor | None  # (B, H, T, 1); None: z = 1
     memory: PairMemory | None
     dropout: float  # of the force; 0 where nothing is dropped
     large: bool = False  # whether B may have entries that float16 cannot hold
@@ -163,22 +166,34 @@ class SoftmaxField(Field):
     # log z is float32 at least; velocity and force have the dtype of y, so that a model in bfloat16 stays in it
 
     def _velocity(self, y: Tensor, By: Tensor) -> Tensor:
-        return merge_heads(By * torch.exp(-self.log_z)).to(y.dtype)
+        return merge_heads(By if self.log_z is None else By * torch.exp(-self.log_z)).to(y.dtype)
 
     def _force(self, y: Tensor, By: Tensor) -> Tensor:
-        if not self.rho:
-            force = torch.exp(self.log_z) * self.mean
-            return dropout(self._mixed(force.to(y.dtype)).to(y.dtype), self.dropout, training=True)
-        kinetic = (split_heads(y, self.mean.shape[1]) * By).sum(-1, keepdim=True).to(self.log_z.dtype)  # <y, B y>
-        # z (rho/2 + 1) with rho = kinetic / z^2, without ever forming z^2
-        force = (torch.exp(-self.log_z) * kinetic / 2 + torch.exp(self.log_z)) * self.mean
-        if self.form == "paper":
-            force = (force + torch.exp(self.log_z) * self._others(kinetic)).clamp(-FORCE_BOUND, FORCE_BOUND)
+        force = self._own_force(y, By)
+        if self.form == "paper" and self.rho:
+            others = self._others(self._kinetic(y, By))
+            others = others if self.log_z is None else torch.exp(self.log_z) * others
+            force = (force + others).clamp(-FORCE_BOUND, FORCE_BOUND)
         return dropout(self._mixed(force.to(y.dtype)).to(y.dtype), self.dropout, training=True)
+
+    def _own_force(self, y: Tensor, By: Tensor) -> Tensor:
+        """z_i (rho_i/2 + 1) mean_i."""
+        if self.log_z is None:
+            return (self._kinetic(y, By) / 2 + 1) * self.mean if self.rho else self.mean
+        if not self.rho:
+            return torch.exp(self.log_z) * self.mean
+        # z (rho/2 + 1) with rho = kinetic / z^2, without ever forming z^2
+        return (torch.exp(-self.log_z) * self._kinetic(y, By) / 2 + torch.exp(self.log_z)) * self.mean
+
+    def _kinetic(self, y: Tensor, By: Tensor) -> Tensor:
+        """<y, B y>, (B, H, T, 1), in float32 at least."""
+        work = torch.promote_types(y.dtype, torch.float32)
+        return (split_heads(y, self.mean.shape[1]) * By).sum(-1, keepdim=True).to(work)
 
     def _others(self, kinetic: Tensor) -> Tensor:
         """1/2 sum_j P_ij rho_j v_j: a second pass over the same kernel, for what the others' momenta add."""
-        rho = (kinetic * torch.exp(-2 * self.log_z)).clamp(-RHO_BOUND, RHO_BOUND)
+        rho = kinetic if self.log_z is None else kinetic * torch.exp(-2 * self.log_z)
+        rho = rho.clamp(-RHO_BOUND, RHO_BOUND)
         if self.memory is not None:
             rho = self.memory.remember_beside(rho)
         # float16 could overflow on rho v: this pass runs in the dtype of rho there
@@ -216,8 +231,7 @@ class SoftmaxOracle(nn.Module):
 
         attend = attending(q, k, scale, view) if view.kernels is None else showing(q, k, scale, view, self.n_head)
         mean, lse = attend(v)
-        log_z = (lse - view.log_n).clamp(-LOG_Z_BOUND, LOG_Z_BOUND).unsqueeze(-1)
-        log_z = log_z if self.with_z else torch.zeros_like(log_z)
+        log_z = (lse - view.log_n).clamp(-LOG_Z_BOUND, LOG_Z_BOUND).unsqueeze(-1) if self.with_z else None
         drop = self.dropout if self.training else 0.0
         large = self.mobility.kind == "derived"
         return SoftmaxField(self.form, B, attend, v, mean, log_z, view.memory, drop, large, self.out, self.with_rho)
