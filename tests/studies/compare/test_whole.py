@@ -18,6 +18,7 @@ import torch
 import yaml
 
 from sympformer.cli import main
+from sympformer.machine import usable_cores
 from sympformer.models import variant
 from sympformer.studies.compare import calibration, comparison
 from sympformer.studies.compare.budgets import Budget
@@ -172,7 +173,8 @@ def metrics_in(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 def killed_half_way(config: str, out: Path) -> None:
     """Every process at once, when the second seed has begun."""
-    command = [sys.executable, "-m", "sympformer", "compare", config, "--out", str(out)]
+    jobs = ("--jobs", str(usable_cores()))  # a thread each, whose CPU time does not depend on who else is there
+    command = [sys.executable, "-m", "sympformer", "compare", config, "--out", str(out), *jobs]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     waited = time.monotonic()
     while not (out / "runs/gpt/final-seed2/metrics.jsonl").is_file() and time.monotonic() - waited < 400:
@@ -183,15 +185,24 @@ def killed_half_way(config: str, out: Path) -> None:
     assert not (out / "results.json").exists()
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As many as a worker has where there is one for every core: more of them sum in another order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def test_equal_seconds_are_measured_once_and_the_same_after_a_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    one_thread: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, out, whole = write(tmp_path / "a.yaml", SECONDS), tmp_path / "out", tmp_path / "whole"
     killed_half_way(config, out)
     measured = (out / CALIBRATION).read_text()
     a_step = json.loads(measured)["seconds_a_step"]
     assert a_step["deep"] > a_step["gpt"]
-    monkeypatch.setattr(comparison, "seconds_a_step", None)  # nobody measures again
+    monkeypatch.setattr(comparison, "time_steps", None)  # nobody measures again
     assert main(["compare", config, "--out", str(out)]) == 0
     assert (out / CALIBRATION).read_text() == measured
     # another one with the same measurement, never interrupted, ends where this one does
@@ -208,7 +219,7 @@ def test_equal_seconds_are_measured_once_and_the_same_after_a_kill(
         f"runs/gpt/choose-lr{rate}-seed0": choosing["gpt"] for rate in ("0.004", "0.008")
     }
     check_what_is_said(out, final, a_step)
-    (out / CALIBRATION).write_text(measured.replace('"rounds": 21', '"rounds": 20'))
+    (out / CALIBRATION).write_text(measured.replace('"passes": 3', '"passes": 4'))
     capsys.readouterr()
     assert main(["compare", config, "--out", str(out)]) == 2
     assert "calibration.json has changed since it was written" in capsys.readouterr().err
@@ -241,6 +252,9 @@ def test_which_clock(threads: int, clock: str, monkeypatch: pytest.MonkeyPatch) 
     sizes: dict[str, Any] = {"d_model": 8, "n_head": 2, "block_size": 8, "vocab_size": 64}
     models = {name: variant("softmax-baseline", n_layer=n, **sizes) for name, n in (("a", 1), ("b", 8))}
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    found = calibration.seconds_a_step(TrainConfig(batch_size=2, accumulate=2), models, rounds=5)
+    config = TrainConfig(batch_size=2, accumulate=2)
+    timings = {name: [calibration.time_steps(config, cfg, steps=5) for _ in range(2)] for name, cfg in models.items()}
+    assert all(len(timing.seconds) == 5 for found in timings.values() for timing in found)
+    found = calibration.seconds_a_step(timings)
     assert (found["threads"], found["clock"]) == (threads, clock)
     assert 0 < found["seconds_a_step"]["a"] < found["seconds_a_step"]["b"]

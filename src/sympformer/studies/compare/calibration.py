@@ -2,8 +2,8 @@
 
 import statistics
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
@@ -12,7 +12,10 @@ from sympformer.studies.bench.timing import Work, interleaved
 from sympformer.training.config import TrainConfig
 from sympformer.training.optimizer import clip_gradients, make_optimizers
 
-ROUNDS = 21
+# A model is measured as it trains, in processes of its own: in one heap with others' tensors, steps with many
+# temporaries took up to 8 % longer. Where its tensors come to lie differs by some percent from process to process.
+PASSES = 3  # processes a model; all models take turns
+STEPS = 9  # in each, after two that warm up
 
 
 def step_of(config: TrainConfig, cfg: ModelConfig) -> Work:
@@ -34,19 +37,36 @@ def step_of(config: TrainConfig, cfg: ModelConfig) -> Work:
     return step
 
 
-def seconds_a_step(config: TrainConfig, models: Mapping[str, ModelConfig], rounds: int = ROUNDS) -> dict[str, Any]:
-    """In a worker, with the threads that a run has: every model's median over rounds that run each of them once.
+class Timing(NamedTuple):
+    """Steps of one model in one process."""
+
+    seconds: list[float]
+    threads: int
+    clock: str
+
+
+def time_steps(config: TrainConfig, cfg: ModelConfig, steps: int = STEPS) -> Timing:
+    """In a worker of its own, with the threads that a run has: how long the steps of a model take.
 
     One thread: its CPU time, which does not count the moments in which another program has the core. More than one:
     wall-clock time, since the CPU time of threads that wait for each other counts too.
     """
     threads = torch.get_num_threads()
     clock = time.process_time if threads == 1 else time.perf_counter
-    works = {name: step_of(config, cfg) for name, cfg in models.items()}
-    seconds = interleaved(works, rounds, label="measuring steps", clock=clock)
+    seconds = interleaved({"step": step_of(config, cfg)}, steps, label="measuring steps", clock=clock)["step"]
+    return Timing(seconds, threads, "CPU time" if threads == 1 else "wall-clock time")
+
+
+def seconds_a_step(timings: Mapping[str, Sequence[Timing]]) -> dict[str, Any]:
+    """What is kept of all that was measured: every model's median, over its processes."""
+    first = next(iter(timings.values()))[0]
+    medians = {
+        name: statistics.median(s for timing in found for s in timing.seconds) for name, found in timings.items()
+    }
     return {
-        "seconds_a_step": {name: statistics.median(times) for name, times in seconds.items()},
-        "threads": threads,
-        "clock": "CPU time" if threads == 1 else "wall-clock time",
-        "rounds": rounds,
+        "seconds_a_step": medians,
+        "threads": first.threads,
+        "clock": first.clock,
+        "passes": PASSES,
+        "steps": STEPS,
     }

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import yaml
@@ -21,7 +22,7 @@ from sympformer.safe_files import read_sealed, sealed
 from sympformer.studies.bench.costs import memory_mb, tokens_per_second
 from sympformer.studies.compare.assemble import Entry, ScoredRun, describe_data, make_results, older, one_code
 from sympformer.studies.compare.budgets import Budget
-from sympformer.studies.compare.calibration import seconds_a_step
+from sympformer.studies.compare.calibration import PASSES, Timing, seconds_a_step, time_steps
 from sympformer.studies.compare.grid import Outcome, outcome, run_cells
 from sympformer.studies.compare.plan import CHOOSE, FINAL, Cell, CompareConfig
 from sympformer.studies.compare.workers import Board, Workers
@@ -45,7 +46,7 @@ CHOSEN_IN = (
 )
 TIMED = (
     "All models had equal seconds of training steps. What a step takes was measured once before training, all models "
-    "in turn ({}, threads: {}), and made the seconds into steps: {}."
+    "in turn, in processes of their own ({}, threads: {}), and made the seconds into steps: {}."
 )
 NOTES = [
     "Differences are paired by seed: all models of a seed see the same batches in the same order. "
@@ -219,10 +220,13 @@ class Comparison:
             return
         if pick_device(self.config.common) != "cpu":
             raise InputError("a budget in seconds is measured on the CPU: give tokens, or set common.device to cpu")
-        with Board("measuring the steps of all models", 1) as board:
-            ((_, found),) = workers.run(seconds_a_step, [(self.config.common, self.model_configs)])
-            write_file(self.root / CALIBRATION, sealed(found | {"code": this_code().to_dict()}))
-            board.finished(f"{found['clock']}, threads: {found['threads']}")
+        timings: dict[str, list[Timing]] = {name: [] for name in self.model_configs}
+        with Board("measuring steps", PASSES * len(timings)) as board:
+            for name in [*timings] * PASSES:
+                found = workers.alone(time_steps, (self.config.common, self.model_configs[name]))
+                timings[name].append(found)
+                board.finished(f"{name}: {1e3 * median(found.seconds):.1f} ms, {found.clock}, threads: {found.threads}")
+        write_file(self.root / CALIBRATION, sealed(seconds_a_step(timings) | {"code": this_code().to_dict()}))
 
     @cached_property
     def model_configs(self) -> dict[str, ModelConfig]:
