@@ -13,9 +13,10 @@ from sympformer.training.config import TrainConfig
 from sympformer.training.optimizer import clip_gradients, make_optimizers
 
 # A model is measured as it trains, in processes of its own: in one heap with others' tensors, steps with many
-# temporaries took up to 8 % longer. Where its tensors come to lie differs by some percent from process to process.
-PASSES = 3  # processes a model; all models take turns
-STEPS = 9  # in each, after two that warm up
+# temporaries took up to 8 % longer. On a shared machine steps vary by a tenth, and other programs only ever add to
+# them: the fastest of a process counts. Where tensors come to lie is luck of a process: the median of several counts.
+PASSES = 5  # processes a model; all models take turns
+STEPS = 15  # in each, after two that warm up
 
 
 def step_of(config: TrainConfig, cfg: ModelConfig) -> Work:
