@@ -13,8 +13,7 @@ from sympformer.training.config import TrainConfig
 from sympformer.training.optimizer import clip_gradients, make_optimizers
 
 # A model is measured as it trains, in processes of its own: in one heap with others' tensors, steps with many
-# temporaries took up to 8 % longer. On a shared machine steps vary by a tenth, and other programs only ever add to
-# them: the fastest of a process counts. Where tensors come to lie is luck of a process: the median of several counts.
+# temporaries took up to 8 % longer. From process to process steps vary by some percent, so that several count.
 PASSES = 5  # processes a model; all models take turns
 STEPS = 15  # in each, after two that warm up
 
@@ -59,7 +58,7 @@ def time_steps(config: TrainConfig, cfg: ModelConfig, steps: int = STEPS) -> Tim
 
 
 def seconds_a_step(timings: Mapping[str, Sequence[Timing]]) -> dict[str, Any]:
-    """What is kept of all that was measured: every model's median, over its processes."""
+    """What is kept of all that was measured: every model's median over the steps of its processes."""
     first = next(iter(timings.values()))[0]
     medians = {
         name: statistics.median(s for timing in found for s in timing.seconds) for name, found in timings.items()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import yaml
@@ -224,7 +225,7 @@ class Comparison:
             for name in [*timings] * PASSES:
                 found = workers.alone(time_steps, (self.config.common, self.model_configs[name]))
                 timings[name].append(found)
-                board.finished(f"{name}: {1e3 * min(found.seconds):.1f} ms, {found.clock}, threads: {found.threads}")
+                board.finished(f"{name}: {1e3 * median(found.seconds):.1f} ms, {found.clock}, threads: {found.threads}")
         write_file(self.root / CALIBRATION, sealed(seconds_a_step(timings) | {"code": this_code().to_dict()}))
 
     @cached_property
