@@ -77,7 +77,7 @@ class Stack(nn.Module):
             state = state._replace(t=torch.full((), state.t, dtype=state.x.dtype, device=state.x.device))
         preludes = None if self.preludes is None else self._of_layers(self.preludes)
         if self.cfg.transport != "none":
-            view = with_neighbours(view, memories is not None)
+            view = with_neighbours(view, forgetful=memories is not None and not memories[0].croppable)
         for k, layer in enumerate(self.programs(state.t, state.k) if programs is None else programs):
             seen = view if memories is None else view._replace(memory=memories[k])
             if preludes is not None:
