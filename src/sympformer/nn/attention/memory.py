@@ -152,7 +152,8 @@ class LastRow:
 
     def append(self, rows: Tensor) -> Tensor:
         """The new rows; of those before, nothing is left."""
-        self.last = rows.narrow(-2, rows.shape[-2] - 1, 1)
+        # of its own, so that the others are let go, and in one form, so that a compiled program knows it again
+        self.last = rows[..., -1:, :].clone(memory_format=torch.contiguous_format)
         return rows
 
     def select(self, index: Tensor) -> None:
