@@ -12,7 +12,7 @@ from sympformer.models import LanguageModel
 from sympformer.models.lookup import UNKNOWN, tokens_of
 from sympformer.nn.prelude import SHARE, WEIGHT, StepMemory
 from sympformer.nn.scalars import ScalarSpec
-from tests.models.cases import make, tokens
+from tests.models.cases import BARE, make, tokens
 
 # --- under the norm on the momentum the Euler schemes are one family of functions; under "drift" they are not
 
@@ -104,7 +104,8 @@ def test_where_they_start() -> None:
 
 def test_a_second_table_has_as_many_parameters_as_an_untied_head() -> None:
     def parameters(**options: Any) -> int:
-        return sum(p.numel() for p in sf.build_model(sf.variant("softmax-baseline", **options)).parameters())
+        cfg = sf.variant("softmax-baseline", **BARE | options)
+        return sum(p.numel() for p in sf.build_model(cfg).parameters())
 
     plain = parameters()
     table, head = parameters(second_table="every_layer") - plain, parameters(tie_head=False) - plain
