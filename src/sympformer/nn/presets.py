@@ -14,7 +14,7 @@ _LAYERS = {
 }
 PRESETS = tuple(_LAYERS)
 
-# what helped every dynamics most (docs/log.md, the ladder), and so is given to all: no peer is denied what helps another
+# what helped every dynamics most (docs/log.md, the ladder), and so is given to all: no peer is denied what helps us
 AHEAD = {"second_table": "every_layer", "transport": "positions"}
 
 # what a language model is made of today, whatever its dynamics; a kind of attention adds true heads
