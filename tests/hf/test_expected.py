@@ -303,6 +303,9 @@ def test_an_early_exit_changes_nothing(kind: str) -> None:
     want = model.generate(ids, max_new_tokens=NEW, do_sample=False)
     assert torch.equal(model.generate(ids, max_new_tokens=NEW, do_sample=False, assistant_early_exit=1), want)
     assert model.config.num_hidden_layers == 3
+    seen = model(ids, output_hidden_states=True).hidden_states
+    model.config.num_hidden_layers = 1  # nothing of later layers, not what comes ahead of them either
+    assert torch.equal(model.model(ids).last_hidden_state, model.model.body.norm(seen[1]))
 
 
 def test_lengths(caplog: pytest.LogCaptureFixture) -> None:

@@ -45,11 +45,11 @@ def test_left_padded_batch_is_one_text_at_a_time(name: str) -> None:
 
 @every_kind
 def test_beams(kind: str) -> None:
-    model, (ids, mask) = of_kind(kind), left_padded(texts(3, 8))
+    model, (ids, mask) = of_kind(kind), left_padded(texts(3, 8, 5))
     options = {"num_beams": 4, "num_return_sequences": 2, "attention_mask": mask}
     got = greedy(model, ids, **options)
     assert torch.equal(got, greedy(model, ids, use_cache=False, **options))
-    assert got.shape == (4, 8 + NEW)
+    assert got.shape == (6, 8 + NEW)
     assert not torch.equal(got[::2], greedy(model, ids, attention_mask=mask))  # beams found something else
 
 

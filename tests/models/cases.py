@@ -12,6 +12,9 @@ from sympformer.nn import ATTENTIONS
 
 SIZE: dict[str, Any] = {"n_layer": 3, "n_head": 2, "d_model": 16, "block_size": 24, "vocab_size": 50}
 
+# nothing ahead of the layers, for tests of what a layer is
+BARE: dict[str, Any] = {"second_table": "none", "transport": "none"}
+
 # newer parts are the same ones in every scheme: one of them stands for all
 MODERN = [f"{attention}-{kind}" for attention in ATTENTIONS for kind in ("baseline", "yuriiformer", "exp-euler")]
 NAMES = {preset: MODERN if preset == "modern" else list(VARIANTS) for preset in PRESETS}

@@ -13,7 +13,7 @@ from sympformer.errors import InputError
 from sympformer.models import PRESETS, VARIANTS, ModelConfig
 from sympformer.models.describe import parameter_counts
 from sympformer.safe_files import LARGEST_YAML
-from tests.models.cases import CHOICES, every_choice
+from tests.models.cases import BARE, CHOICES, every_choice
 
 
 def test_fourteen_variants() -> None:
@@ -225,5 +225,5 @@ def test_a_change_that_puts_options_out_of_use_drops_them() -> None:
 def test_configs_of_earlier_versions_load() -> None:
     """They held every option, of use or not, and said only whether there is an MLP."""
     old = {"architecture": "gpt", "h_x": 1.0, "learn_steps": False, "mlp": True, "form": "paper", "heads": "multi"}
-    assert ModelConfig.from_saved(old) == sf.variant("softmax-baseline")
+    assert ModelConfig.from_saved(old) == sf.variant("softmax-baseline", **BARE)
     assert ModelConfig.from_saved(old | {"mlp": False}).mlp == "none"

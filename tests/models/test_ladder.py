@@ -12,7 +12,7 @@ from sympformer.models import LanguageModel
 from sympformer.models.lookup import UNKNOWN, tokens_of
 from sympformer.nn.prelude import SHARE, WEIGHT, StepMemory
 from sympformer.nn.scalars import ScalarSpec
-from tests.models.cases import make, tokens
+from tests.models.cases import BARE, make, tokens
 
 # --- under the norm on the momentum the Euler schemes are one family of functions; under "drift" they are not
 
@@ -104,7 +104,8 @@ def test_where_they_start() -> None:
 
 def test_a_second_table_has_as_many_parameters_as_an_untied_head() -> None:
     def parameters(**options: Any) -> int:
-        return sum(p.numel() for p in sf.build_model(sf.variant("softmax-baseline", **options)).parameters())
+        cfg = sf.variant("softmax-baseline", **BARE | options)
+        return sum(p.numel() for p in sf.build_model(cfg).parameters())
 
     plain = parameters()
     table, head = parameters(second_table="every_layer") - plain, parameters(tie_head=False) - plain
@@ -112,16 +113,43 @@ def test_a_second_table_has_as_many_parameters_as_an_untied_head() -> None:
 
 
 @torch.no_grad()
-def test_the_cache_keeps_one_token_a_layer() -> None:
-    model = make("softmax-exp-euler", transport="both")
-    cache, plain = model.new_cache(2), make("softmax-exp-euler").new_cache(2)
-    model.hidden(tokens(T=12), cache)
-    make("softmax-exp-euler").hidden(tokens(T=12), plain)
-    one_token = 2 * 2 * model.cfg.d_model * 8  # x and y of two rows in float64
-    assert cache.nbytes == plain.nbytes + model.cfg.n_layer * one_token
+@pytest.mark.parametrize(("name", "tokens_kept"), [("softmax-exp-euler", 64), ("linear-exp-euler", 1)])
+def test_a_memory_of_constant_size_stays_one(name: str, tokens_kept: int) -> None:
+    """Softmax attention keeps rows of all tokens, in buffers of 64 at first, and so does transport; else one token."""
+    both = [make(name, transport=transport) for transport in ("both", "none")]
+    cache, plain = (model.new_cache(2) for model in both)
+    for model, memory in zip(both, (cache, plain), strict=True):
+        model.hidden(tokens(T=12), memory)
+    one_token = 2 * 2 * 16 * 8  # x and y of two rows in float64
+    assert cache.nbytes == plain.nbytes + 3 * tokens_kept * one_token
     assert isinstance(cache.layers[0], StepMemory)
-    with pytest.raises(InputError, match="remembers the last token only"):
+    assert cache.layers[0].croppable == plain.layers[0].croppable == (tokens_kept > 1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("room", [None, 24])
+@pytest.mark.parametrize("transport", ["positions", "both"])
+def test_tokens_are_forgotten_one_by_one(room: int | None, transport: str) -> None:
+    model, ids = make("softmax-exp-euler", transport=transport), tokens(T=12)
+    cache = model.new_cache(2, room)
+    want = model(ids).logits
+    model(torch.cat((ids[:, :7], ids[:, :4]), 1), cache=cache)  # four guesses that are wrong
+    for length in (7, 11, 1, 0):
+        cache.crop(length)
+        assert (model(ids[:, length:], cache=cache).logits - want[:, length:]).abs().max() < 1e-12
+
+
+@torch.no_grad()
+def test_the_last_token_alone_cannot_be_forgotten() -> None:
+    model = make("linear-exp-euler", transport="positions")
+    cache = model.new_cache(2)
+    cache.crop(0)  # there is nothing yet
+    model(tokens(T=6), cache=cache)
+    with pytest.raises(InputError, match="cannot forget single tokens"):
         cache.crop(3)
+    kept = cache.layers[0].x  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match="cannot forget it"):
+        kept.crop(3)
 
 
 @pytest.mark.parametrize(
@@ -139,12 +167,43 @@ def test_what_makes_no_sense_is_refused(name: str, options: dict[str, Any], said
 
 
 @torch.no_grad()
-def test_a_mask_of_what_tokens_see_does_not_go_with_a_cache() -> None:
-    model, ids = make("softmax-exp-euler", transport="positions"), tokens(T=6)
-    seen = torch.ones(2, 1, 6, 6, dtype=torch.bool)
-    with pytest.raises(InputError, match="give a mask of the padding"):
-        model(ids, cache=model.new_cache(2), mask=seen)
-    assert torch.equal(model(ids, mask=seen).hidden, model(ids).hidden)
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_mask_of_what_tokens_see_goes_with_a_cache(padded: bool) -> None:
+    """Three endings of one remembered text: each has the text's last token before it, not the ending beside it."""
+    model, text, ends = make("softmax-exp-euler", transport="both"), tokens(T=6), tokens(T=3, seed=8)
+    real = torch.ones(2, 6, dtype=torch.bool)
+    real[0, 4:] = real[1, 0] = not padded
+    cache = model.new_cache(2)
+    model(text, cache=cache, key_padding_mask=~real if padded else None)
+    seen = torch.cat((torch.ones(3, 6, dtype=torch.bool), torch.eye(3, dtype=torch.bool)), 1).expand(2, 1, 3, 9)
+    places = real.sum(1, keepdim=True).expand(2, 3)
+    got = model(ends, cache=cache, mask=seen, position_ids=places).hidden
+    for row in range(2):
+        for i in range(3):
+            alone = model(torch.cat((text[row, real[row]], ends[row, i : i + 1]))[None]).hidden
+            assert (got[row, i] - alone[0, -1]).abs().max() < 1e-12
+
+
+@torch.no_grad()
+def test_a_text_goes_on_behind_masked_padding() -> None:
+    model, ids = make("softmax-exp-euler", transport="both"), tokens(1, 7)
+    padding = torch.tensor([[False, False, False, True]])
+    cache = model.new_cache(1)
+    out = model(ids[:, :4], cache=cache, key_padding_mask=padding, mask=torch.ones(1, 1, 4, 4, dtype=torch.bool))
+    assert not out.hidden[padding].any()
+    got = model(ids[:, 4:], cache=cache).hidden
+    want = model(torch.cat((ids[:, :3], ids[:, 4:]), 1)).hidden[:, 3:]
+    assert (got - want).abs().max() < 1e-12
+
+
+@torch.no_grad()
+def test_a_mask_of_what_tokens_see_does_not_go_with_a_memory_of_sums() -> None:
+    model, ids = make("linear-exp-euler", transport="positions"), tokens(T=6)
+    seen, cache = torch.ones(2, 1, 6, 6, dtype=torch.bool), model.new_cache(2)
+    with pytest.raises(InputError, match="cannot hide some of them later"):
+        model(ids, cache=cache, mask=seen)
+    assert cache.nbytes == 0
+    assert (model(ids, mask=seen).hidden - model(ids).hidden).abs().max() < 1e-12
 
 
 @torch.no_grad()

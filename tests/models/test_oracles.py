@@ -12,7 +12,7 @@ import sympformer as sf
 from sympformer import flows
 from sympformer.nn import View, perturb_
 from sympformer.nn.attention import LinearOracle, SoftmaxOracle
-from tests.models.cases import SIZE, make, tokens
+from tests.models.cases import BARE, SIZE, make, tokens
 
 D = SIZE["d_model"]
 
@@ -141,7 +141,7 @@ def test_spd_mobility_is_positive_definite() -> None:
 
 
 def test_linear_baseline_is_masked_linear_attention() -> None:
-    model = make("linear-baseline", n_layer=1, mlp="none")
+    model = make("linear-baseline", n_layer=1, mlp="none", **BARE)
     idx = tokens()
     b: Any = model.blocks[0]
     places: Any = model.positions
@@ -157,7 +157,7 @@ def test_linear_baseline_is_masked_linear_attention() -> None:
 
 def test_gpt_baseline_equals_hugging_face_gpt2() -> None:
     transformers = pytest.importorskip("transformers", reason="needs the hf extra: pip install '.[hf]'")
-    model = make("softmax-baseline", dtype=torch.float32)
+    model = make("softmax-baseline", dtype=torch.float32, **BARE)
     cfg = model.cfg
     theirs = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(

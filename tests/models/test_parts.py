@@ -18,7 +18,7 @@ from sympformer.nn.attention import LinearOracle, SoftmaxOracle
 from sympformer.nn.config import AttentionStep, Heads
 from sympformer.nn.parts import RMSNorm, mlp
 from sympformer.nn.positions import positions
-from tests.models.cases import PARTS, SIZE, make, make_choice, tokens
+from tests.models.cases import BARE, PARTS, SIZE, make, make_choice, tokens
 
 # --- rotary positions
 
@@ -61,7 +61,7 @@ def test_turns_are_worked_out_in_float32_at_least() -> None:
 @pytest.mark.parametrize("part", [part for part, (_, options) in PARTS.items() if options.get("positions") == "rotary"])
 def test_only_distances_matter(part: str) -> None:
     """A text that begins at place 50 is treated as one that begins at place 0; one that is stretched is not."""
-    model = make_choice(part)
+    model = make_choice(part, second_table="none")
     state, T = model.embed(tokens(2, 9)), 9
 
     def last(places: Tensor) -> Tensor:
@@ -146,13 +146,17 @@ def _repeated(model: LanguageModel, key: str) -> Tensor:
 @pytest.mark.parametrize("kind", ["baseline", "yuriiformer", "exp-euler"])
 def test_a_zero_started_model_does_nothing_yet(kind: str, attention: str) -> None:
     """At every depth the tokens are what they were, momenta zero, and the gradient stays of the loss's size."""
-    model = sf.build_model(sf.variant(f"{attention}-{kind}", "modern", **(SIZE | {"n_layer": 12})), seed=1)
-    out = model(tokens(), targets=tokens(seed=9))
-    torch.testing.assert_close(out.hidden, model.norm(model.tokens(tokens())), rtol=0, atol=0)
-    out.loss.backward()
-    assert max(p.grad.abs().max().item() for p in model.parameters() if p.grad is not None) < 10
-    moving = [p for p in model.parameter_groups()["matrix"] if p.grad is not None and p.grad.abs().max() > 0]
-    assert len(moving) >= 2 * 12  # what writes learns at once, the rest from the second step on
+    sizes = SIZE | {"n_layer": 12}
+    bare, whole = (
+        sf.build_model(sf.variant(f"{attention}-{kind}", "modern", **options), seed=1)
+        for options in (sizes | BARE, sizes)
+    )
+    torch.testing.assert_close(bare(tokens()).hidden, bare.norm(bare.tokens(tokens())), rtol=0, atol=0)
+    for model in (bare, whole):
+        model(tokens(), targets=tokens(seed=9)).loss.backward()
+        assert max(p.grad.abs().max().item() for p in model.parameters() if p.grad is not None) < 10
+        moving = [p for p in model.parameter_groups()["matrix"] if p.grad is not None and p.grad.abs().max() > 0]
+        assert len(moving) >= 2 * 12  # what writes learns at once, the rest from the second step on
 
 
 def test_the_preset_modern_is_one_list_of_parts() -> None:
@@ -222,7 +226,7 @@ def llama_weights(model: LanguageModel) -> dict[str, Tensor]:
 def test_gpt_of_newer_parts_is_llama_and_qwen(kind: str) -> None:
     transformers = pytest.importorskip("transformers", reason="needs the hf extra: pip install 'sympformer[hf]'")
     name, options = PARTS["llama"]
-    model = make(name, dtype=torch.float32, **options, qk_norm=kind == "Qwen3")
+    model = make(name, dtype=torch.float32, **options, **BARE, qk_norm=kind == "Qwen3")
     for gain in model.parameter_groups()["gain"]:
         gain.copy_(torch.linspace(0.5, 1.5, len(gain)))
     cfg = model.cfg

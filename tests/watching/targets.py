@@ -3,7 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from sympformer.loading import Target
+from sympformer.models import LanguageModel
+from sympformer.nn import State, View
+from sympformer.watching import Record
 from tests.models.cases import make
 
 HOSTILE = [
@@ -34,6 +39,24 @@ class Words:
 
     def decode(self, ids: list[int]) -> str:
         return "|".join(self.words[token] for token in ids)
+
+
+def view_of(model: LanguageModel, idx: Tensor) -> View:
+    """What the tokens see, as the layers of the model are told."""
+    views = []
+
+    def call(layer: Any, state: State, view: View, k: int) -> State:
+        views.append(view)
+        return layer(state, view)
+
+    model.hidden(idx, call=call)
+    return views[0]
+
+
+def ahead(model: LanguageModel, seen: Record, k: int) -> State:
+    """What layer k itself gets, after its prelude."""
+    y = seen.x[2 * k] * 0 if seen.y is None else seen.y[2 * k]
+    return model.ahead(k, State(seen.x[2 * k], y), view_of(model, seen.idx))[0]
 
 
 def target(name: str, variant: str, tokenizer: Any = None, **options: Any) -> Target:

@@ -10,14 +10,15 @@ import sympformer as sf
 from sympformer import flows
 from sympformer.watching import Record, clusters, effective_rank
 from tests.models.cases import SIZE, make, tokens
+from tests.watching.targets import ahead
 
 TIED: dict[str, Any] = {"value": "tied", "mobility": "spd", "look_ahead": False, "start_momentum": "embedded"}
 
 
 def positions(model: Any, seen: Record, k: int) -> tuple[Tensor, Tensor]:
-    """What layer k starts from: normalised positions, and momenta."""
-    assert seen.y is not None
-    return model.layers()[k].norm_attention(seen.x[2 * k]), seen.y[2 * k]
+    """What attention of layer k starts from: normalised positions, and momenta."""
+    state = ahead(model, seen, k)
+    return model.layers()[k].norm_attention(state.x), state.y
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -14,7 +14,8 @@ from sympformer.errors import InputError
 from sympformer.models import LanguageModel
 from sympformer.nn import Layer, State, View, perturb_
 from sympformer.watching import Record, Stage, readout
-from tests.models.cases import CHOICES, SIZE, every_choice, every_model, make, make_choice, tokens
+from tests.models.cases import BARE, CHOICES, SIZE, every_choice, every_model, make, make_choice, tokens
+from tests.watching.targets import ahead, view_of
 
 
 def without_mlp(layer: Any) -> Any:
@@ -24,18 +25,6 @@ def without_mlp(layer: Any) -> Any:
     return bare
 
 
-def view_of(model: LanguageModel, idx: Tensor) -> View:
-    """What the tokens see, as the layers of the model are told."""
-    views = []
-
-    def call(layer: Any, state: State, view: View, k: int) -> State:
-        views.append(view)
-        return layer(state, view)
-
-    model.hidden(idx, call=call)
-    return views[0]
-
-
 @torch.no_grad()
 def states_by_loop(model: LanguageModel, idx: Tensor) -> list[State]:
     """A plain double loop over layers and halves, by the slow way."""
@@ -43,9 +32,7 @@ def states_by_loop(model: LanguageModel, idx: Tensor) -> list[State]:
     states = [model.embed(idx)]
     with ops.plain():
         for k, layer in enumerate(model.layers()):
-            before = states[-1]
-            if model.preludes is not None:
-                before = model.preludes[0 if model.cfg.share_layers else k](before, view)
+            before, _ = model.ahead(k, states[-1], view)
             for half in [without_mlp(layer), layer] if layer.mlp is not None else [layer]:
                 states.append(half(before, view))
     return states
@@ -107,7 +94,7 @@ class Doubling(Layer):
 
 
 def test_dynamics_without_halves_are_seen_layer_by_layer() -> None:
-    model = make("softmax-baseline", n_layer=2)
+    model = make("softmax-baseline", n_layer=2, **BARE)
     model.blocks = torch.nn.ModuleList(Doubling() for _ in range(2))
     seen = sf.watch(model, tokens(1, 3))
     assert seen.stages == (Stage(0, "embedding"), Stage(1, "layer"), Stage(2, "layer"))
@@ -206,12 +193,12 @@ def test_softmax_rows_are_the_weights_of_the_values(choice: str, causal: bool) -
     rows = seen.attention[0]
     torch.testing.assert_close(rows.sum(-1), torch.ones_like(rows[..., 0]))
     assert bool((rows.triu(1) == 0).all()) == causal
-    view = view_of(model, idx)
+    view, state = view_of(model, idx), ahead(model, seen, 0)
     if hasattr(layer, "oracle"):
-        field = layer.oracle(layer.norm_attention(seen.x[0] + layer.scalars().mu * 0), view)
+        field = layer.oracle(layer.norm_attention(state.x + layer.scalars().mu * 0), view)
         torch.testing.assert_close(rows @ field.v, field.mean)
     else:
-        x = layer.norm_attention(seen.x[0])
+        x = layer.norm_attention(state.x)
         v = layer.attention.qkv(x).chunk(3, -1)[2].unflatten(-1, (SIZE["n_head"], -1)).transpose(1, 2)
         mixed = (rows @ v).transpose(1, 2).flatten(-2)
         torch.testing.assert_close(layer.attention.out(mixed), layer.attention(x, view))
@@ -223,14 +210,13 @@ def test_linear_rows_are_means_of_scores(causal: bool) -> None:
     ours = make("linear-exp-euler", causal=causal, start_momentum="embedded")
     seen, layer = sf.watch(ours, idx, attention=True), ours.layers()[0]
     assert seen.attention is not None
-    assert seen.y is not None
-    view = view_of(ours, idx)
-    velocity = layer.oracle(layer.norm_attention(seen.x[0] + layer.scalars().mu * seen.y[0]), view).velocity(seen.y[0])
-    torch.testing.assert_close(seen.attention[0, :, 0] @ seen.y[0], velocity)
+    view, (x, y, *_) = view_of(ours, idx), ahead(ours, seen, 0)
+    velocity = layer.oracle(layer.norm_attention(x + layer.scalars().mu * y), view).velocity(y)
+    torch.testing.assert_close(seen.attention[0, :, 0] @ y, velocity)
     baseline = make("linear-baseline", causal=causal)
     seen, layer = sf.watch(baseline, idx, attention=True), baseline.layers()[0]
     assert seen.attention is not None
-    x = layer.norm_attention(seen.x[0])
+    x = layer.norm_attention(ahead(baseline, seen, 0).x)
     v = layer.attention.qkv(x).chunk(3, -1)[2].unflatten(-1, (SIZE["n_head"], -1)).transpose(1, 2)
     torch.testing.assert_close((seen.attention[0] @ v).transpose(1, 2).flatten(-2), F.linear(
         layer.attention(x, view), torch.linalg.inv(layer.attention.out.weight)))  # fmt: skip

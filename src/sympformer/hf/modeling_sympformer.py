@@ -278,7 +278,8 @@ class SympFormerModel(SympFormerPreTrainedModel):
             step: Any = self.steps[k]
             view = view._replace(kernels=watch.kernels)
             if step.gradient_checkpointing:
-                layer = partial(step.run, self.body.layers()[k])  # it shares nothing that is worked out for all layers
+                alone = self.body.layers()[k]  # it shares nothing that is worked out for all layers
+                layer = partial(step.run, self.body.whole(k, alone))
             state = layer(state, view)
             return watch.after(state, view, last=k + 1 == depth)
 

@@ -181,7 +181,9 @@ class LanguageModel(Stack):
         (B, T), causal, dtype = x.shape[:2], self.cfg.causal, self.tokens.weight.dtype
         if mask is not None:
             seen = check_seen(mask, (B, T, start + T))
-            return View.masked(causal, seen if columns is None else seen & columns[:, None, None], dtype)
+            if columns is None:
+                return View.masked(causal, seen, dtype)
+            return View.masked(causal, seen & columns[:, None, None], dtype)._replace(real=columns[:, -T:])
         if columns is not None:
             return View.padded(causal, columns, T, dtype)
         return View.make(causal, start, T, x.device, dtype)

@@ -56,7 +56,9 @@ VARIANTS: Mapping[str, Variant] = Variants()
 def variant(name: str, preset: str = "tuned", **overrides: Any) -> ModelConfig:
     """The config of a named variant, for example `variant("softmax-exp-euler", n_layer=8)`.
 
-    preset "tuned" is ours: the momentum starts small, value and mobility are free matrices. "paper" is the paper's
+    preset "tuned" is ours: the momentum starts small, value and mobility are free matrices, and ahead of every layer
+    stand what helped all dynamics most, a second table of tokens and transport from the token before; GPT and
+    YuriiFormer have both too, so that no peer is denied what helps us. "paper" is the paper's
     model to the letter: every layer learns Q, K and V, softmax has B = V A^-1, and YuriiFormer starts from tables.
     "paper-spd" is the same with the paper's assumptions built in: B (softmax) or A (linear) symmetric positive
     definite. It differs from "paper" for SympFormers only. "modern" is "tuned" made of newer parts, alike for all

@@ -9,14 +9,13 @@ learned, a number for every layer and channel.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from sympformer.errors import InputError
 from sympformer.nn.attention.base import View
-from sympformer.nn.attention.memory import Memory, fixed
+from sympformer.nn.attention.memory import LastRow, Memory, Rows, fixed, rows_of
 from sympformer.nn.config import StackConfig
 from sympformer.nn.dynamics.base import State
 from sympformer.nn.tables import ATTENTIONS
@@ -28,35 +27,49 @@ TRANSPORTED = {"none": "", "positions": "x", "momenta": "y", "both": "xy"}  # tr
 
 @dataclass
 class StepMemory:
-    """What a layer and its prelude keep: that of attention, and x and y of the last token, as far as asked for."""
+    """What a layer and its prelude keep: that of attention, and x and y of earlier tokens, as far as transport asks.
 
-    croppable: ClassVar[bool] = False  # the token before the last is gone
+    Where attention can forget single tokens, rows of all are kept, as its own are; else the last token alone, so that
+    a memory of a constant size stays one. A column of padding repeats the token before it.
+    """
+
     attention: Memory
-    x: Tensor | None = None  # (B, 1, d)
-    y: Tensor | None = None
+    x: Rows | LastRow  # (B, t, d)
+    y: Rows | LastRow
+
+    @classmethod
+    def beside(cls, attention: Memory, room: int | None = None) -> "StepMemory":
+        """Nothing yet, beside the empty memory of attention. room: columns from the start, where it may not grow."""
+        x, y = (rows_of(room) if attention.croppable else LastRow() for _ in "xy")
+        return cls(attention, x, y)
+
+    @property
+    def croppable(self) -> bool:
+        return self.attention.croppable
 
     def fixed(self, room: int) -> "StepMemory":
-        return StepMemory(fixed(self.attention, room))
+        return StepMemory.beside(fixed(self.attention, room), room)
 
     def select(self, index: Tensor) -> None:
-        self.attention.select(index)
-        self.x, self.y = (None if t is None else t[index] for t in (self.x, self.y))
+        for part in (self.attention, self.x, self.y):
+            part.select(index)
 
     def copy(self) -> "StepMemory":
-        return StepMemory(self.attention.copy(), self.x, self.y)
+        return StepMemory(self.attention.copy(), self.x.copy(), self.y.copy())
 
     def crop(self, length: int) -> None:
-        raise InputError("transport remembers the last token only and cannot forget it; take the text in anew")
+        for part in (self.attention, self.x, self.y):
+            part.crop(length)
 
     @property
     def nbytes(self) -> int:
-        return self.attention.nbytes + sum(0 if t is None else t.nbytes for t in (self.x, self.y))
+        return sum(part.nbytes for part in (self.attention, self.x, self.y))
 
 
 def new_memory(cfg: StackConfig) -> Memory:
     """What one layer of this config keeps of a text, at its start."""
     memory = ATTENTIONS[cfg.attention].memory()
-    return memory if cfg.transport == "none" else StepMemory(memory)
+    return memory if cfg.transport == "none" else StepMemory.beside(memory)
 
 
 class Channels(nn.Module):
@@ -103,57 +116,55 @@ class Prelude(nn.Module):
             assert view.second is not None
             x = torch.addcmul(x, self.second().to(x.dtype), view.second.to(x.dtype))
         if self.share_x is not None:
-            x, last = transported(x, self.share_x(), view, None if memory is None else memory.x)
-            if memory is not None:
-                memory.x = last
+            x = transported(x, self.share_x(), view, None if memory is None else memory.x)
         if self.share_y is not None:
-            y, last = transported(y, self.share_y(), view, None if memory is None else memory.y)
-            if memory is not None:
-                memory.y = last
+            y = transported(y, self.share_y(), view, None if memory is None else memory.y)
         return state._replace(x=x, y=y)
 
 
-def transported(u: Tensor, share: Tensor, view: View, kept: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(u_i + c (u_{i-1} - u_i), what is to be kept of u for the token that comes next)."""
-    before, last = neighbours(u, view, kept)
-    return torch.lerp(u, before.to(u.dtype), share.to(u.dtype)), last
+def transported(u: Tensor, share: Tensor, view: View, kept: Rows | LastRow | None) -> Tensor:
+    """u_i + c (u_{i-1} - u_i). `kept` has the tokens before the present ones, and takes these in."""
+    return torch.lerp(u, neighbours(u, view, kept).to(u.dtype), share.to(u.dtype))
 
 
-def neighbours(u: Tensor, view: View, kept: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(u_{i-1} for every token i, (B, T, d); u of the last token of every row, (B, 1, d)).
+def neighbours(u: Tensor, view: View, kept: Rows | LastRow | None) -> Tensor:
+    """u_{i-1} for every token i, (B, T, d). The first token of a text is its own neighbour."""
+    last = None if kept is None else kept.last
+    first = u[:, :1] if last is None else last
+    through = u if view.last is None else _gathered(torch.cat((first, u), 1), view.last)
+    rows = through if kept is None else kept.append(through)
+    if view.before is not None:
+        return _gathered(rows, view.before)
+    before = first if u.shape[1] == 1 else torch.cat((first, through[:, :-1]), 1)
+    return before if view.last is None else torch.where(_alone(view).unsqueeze(-1), u, before)
 
-    kept: that of the last token before the present ones, None where there is none. The first token of a text is its own
-    neighbour.
+
+def _gathered(rows: Tensor, columns: Tensor) -> Tensor:
+    """The rows (B, S, d) at the columns (B, T)."""
+    return rows.gather(1, columns.unsqueeze(-1).expand(-1, -1, rows.shape[-1]))
+
+
+def _alone(view: View) -> Tensor:
+    """(B, T): whether a column is the first token of its text, or padding in front of it."""
+    return (view.n <= 1).flatten(1)
+
+
+def with_neighbours(view: View, forgetful: bool) -> View:
+    """The view that says where neighbours stand, for rows that are not one text without padding.
+
+    `last` (B, T), where there is padding: the last token up to each column, 1 + its place among the present columns, 0
+    for the last one before those. `before` (B, T), where a mask says what each token sees: the last column before it
+    that it sees, of all so far, or its own. forgetful: whether no column before the present ones but one is remembered.
     """
-    first = u[:, :1] if kept is None else kept
-    if view.before is None:
-        return (first, u) if u.shape[1] == 1 else (torch.cat((first, u[:, :-1]), 1), u[:, -1:])
-    index = view.before.unsqueeze(-1).expand(-1, -1, u.shape[-1])
-    found = torch.cat((first, u), 1).gather(1, index)  # (B, T + 1, d)
-    return found[:, :-1], found[:, -1:]
-
-
-def with_neighbours(view: View, cached: bool) -> View:
-    """The view that says where each token's neighbour stands, for rows that are not one text without padding.
-
-    `before` (B, T + 1): 1 + the column of the token before, 0 for the remembered one. The last entry is the neighbour
-    of a token that is still to come.
-    """
-    if view.real is None and view.seen is None:
-        return view
-    if view.seen is not None and cached:
-        raise InputError("transport remembers the last token only: with a cache give a mask of the padding, not one of"
-                         " what each token sees")  # fmt: skip
-    T = view.n.shape[-2]
-    columns = torch.arange(1, T + 1, device=view.n.device)
+    T, device = view.n.shape[-2], view.n.device
+    if view.real is not None:
+        view = view._replace(last=(view.real * torch.arange(1, T + 1, device=device)).cummax(1).values)
     if view.seen is None:
-        assert view.real is not None
-        last = (view.real * columns).cummax(1).values  # the last token up to each column
-        before = torch.cat((torch.zeros_like(last[:, :1]), last), 1)
-    else:
-        earlier = view.seen[:, 0, :, -T:].tril(-1)
-        tokens = view.seen[:, 0, :, -T:].diagonal(0, 1, 2)
-        before = torch.cat(((earlier * columns).amax(-1), (tokens * columns).amax(-1, keepdim=True)), 1)
-    alone = (view.n <= 1).flatten(1)  # (B, T): the first of its text, or padding in front of it
-    itself = torch.where(alone, columns, before[:, :-1])
-    return view._replace(before=torch.cat((itself, before[:, -1:]), 1))
+        return view
+    if forgetful:
+        raise InputError("a memory of the last token and of sums cannot hide some of them later; give the whole text"
+                         " without a cache, or a mask of its padding")  # fmt: skip
+    S = view.seen.shape[-1]
+    columns = torch.arange(S, device=device)
+    before = (view.seen[:, 0].tril(S - T - 1) * columns).amax(-1)
+    return view._replace(before=torch.where(_alone(view), columns[-T:], before))

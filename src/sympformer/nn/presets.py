@@ -14,6 +14,9 @@ _LAYERS = {
 }
 PRESETS = tuple(_LAYERS)
 
+# what helped every dynamics most (docs/log.md, the ladder), and so is given to all: no peer is denied what helps us
+AHEAD = {"second_table": "every_layer", "transport": "positions"}
+
 # what a language model is made of today, whatever its dynamics; a kind of attention adds true heads
 MODERN = {
     "norm": "rmsnorm",
@@ -28,10 +31,10 @@ MODERN = {
 STARTS: dict[tuple[str, str], dict[str, Any]] = {
     # a classical block has no step size to learn
     ("paper", "gpt"): {"h_x": 1.0, "learn_steps": False},
-    ("tuned", "gpt"): {"h_x": 1.0, "learn_steps": False, "momentum_gain": 0.03},
+    ("tuned", "gpt"): {"h_x": 1.0, "learn_steps": False, "momentum_gain": 0.03} | AHEAD,
     # as published, its velocity starts from token and position tables
     ("paper", "yuriiformer"): {"mu": 0.9, "beta": 0.9, "momentum_gain": 1.0, "start_momentum": "embedded"},
-    ("tuned", "yuriiformer"): {"mu": 0.1, "beta": 0.3, "momentum_gain": 0.03},
+    ("tuned", "yuriiformer"): {"mu": 0.1, "beta": 0.3, "momentum_gain": 0.03} | AHEAD,
     ("paper", "sympformer"): {"factor": 0.9, "beta": 0.9, "mlp_look_ahead": 0.9, "momentum_gain": 1.0},
     ("tuned", "sympformer"): {
         "factor": 0.3,
@@ -42,8 +45,9 @@ STARTS: dict[tuple[str, str], dict[str, Any]] = {
         "h_y": 1.0,
         "look_ahead": True,
         "mu": 0.001,
-    },
-    ("tuned", "streams"): {"momentum_gain": 0.03},
+    }
+    | AHEAD,
+    ("tuned", "streams"): {"momentum_gain": 0.03} | AHEAD,
     ("modern", "gpt"): MODERN,
     ("modern", "streams"): MODERN,
     # a norm of momenta that are zero at the start would multiply the first gradient layer by layer; a cap does not

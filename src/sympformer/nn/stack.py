@@ -69,23 +69,30 @@ class Stack(nn.Module):
         programs: Sequence[fast.Program] | None = None,
         call: Call = call_layer,
     ) -> State:
-        """The state after the last layer. `memories`: of each layer. `call` runs a layer, and may watch it.
+        """The state after the last layer. `memories`: of each layer. `call` runs a whole layer, and may watch it.
 
         `programs`: what to run instead of the layers, with a clock of numbers.
         """
         if programs is None and not isinstance(state.t, Tensor):  # the steps that move the clock learn
             state = state._replace(t=torch.full((), state.t, dtype=state.x.dtype, device=state.x.device))
-        preludes = None if self.preludes is None else self._of_layers(self.preludes)
         if self.cfg.transport != "none":
-            view = with_neighbours(view, memories is not None)
+            view = with_neighbours(view, forgetful=memories is not None and not memories[0].croppable)
         for k, layer in enumerate(self.programs(state.t, state.k) if programs is None else programs):
             seen = view if memories is None else view._replace(memory=memories[k])
-            if preludes is not None:
-                state = preludes[k](state, seen)
-            if isinstance(seen.memory, StepMemory):
-                seen = seen._replace(memory=seen.memory.attention)
-            state = call(layer, state, seen, k)
+            state = call(self.whole(k, layer), state, seen, k)
         return state
+
+    def whole(self, k: int, layer: fast.Program) -> fast.Program:
+        """Layer k, or a program in its place, with its prelude."""
+        return layer if self.preludes is None else lambda state, view: layer(*self.ahead(k, state, view))
+
+    def ahead(self, k: int, state: State, view: View) -> tuple[State, View]:
+        """What layer k itself gets: the state after its prelude, and a view with the memory of its attention alone."""
+        if self.preludes is not None:
+            state = self.preludes[0 if self.cfg.share_layers else k](state, view)
+        if isinstance(view.memory, StepMemory):
+            view = view._replace(memory=view.memory.attention)
+        return state, view
 
     def layer_scalars(self) -> list[dict[str, float]]:
         """Per layer: the present scalars, and where there is a clock its time t and the damping rate alpha(t)."""

@@ -92,7 +92,7 @@ def _watch_ours(stack: Stack, inputs: Tensor, rows: tuple[int, ...]) -> Record:
     layers, tape = stack.layers(), _Tape(rows)
 
     def call(program: Any, state: State, view: View, k: int) -> State:
-        return tape.run(layers[k], state, view, k)
+        return tape.run(layers[k], *stack.ahead(k, state, view), k)
 
     with _calling(stack, call, partial(tape.keep, Stage(0, "embedding"))):
         stack(inputs)

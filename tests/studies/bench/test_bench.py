@@ -13,7 +13,7 @@ from sympformer.models import build_model, variant
 from sympformer.ops import flash, loss
 from sympformer.provenance import this_code
 from sympformer.studies.bench import choices, layers, peers, sizes, suites, timing
-from sympformer.studies.bench.costs import model_step
+from sympformer.studies.bench.costs import bare, model_step
 from sympformer.studies.bench.suites import PlainGPT
 from sympformer.studies.bench.timing import Row
 
@@ -44,7 +44,7 @@ def test_rows_know_their_bounds() -> None:
 @pytest.mark.parametrize("width", [0, 16])
 def test_the_plain_block_is_our_baseline(width: int) -> None:
     """Same weights, same loss: the ruler measures the same thing, also with widened heads."""
-    cfg = variant("softmax-baseline", vocab_size=40, **TINY)  # type: ignore[arg-type]
+    cfg = bare("softmax-baseline", vocab_size=40, **TINY)
     ours: Any = build_model(cfg, seed=0)
     plain: Any = PlainGPT(cfg, width)
     with torch.no_grad():

@@ -15,6 +15,7 @@ import yaml
 
 from sympformer import provenance
 from sympformer.cli import main
+from sympformer.nn.presets import STARTS
 from sympformer.provenance import Code, this_code
 from sympformer.studies.results import Results
 from sympformer.training import run as runs
@@ -74,6 +75,14 @@ def test_everything_says_what_made_it(made: Path) -> None:
     assert results.environment["runs"] == [here]
     assert results.mixed_code == []
     assert [model.code for model in results.models] == [[this_code().label]] * 2
+
+
+def test_a_preset_that_has_changed_since_changes_no_figure(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {model.name: model.parameters for model in Results.load(finished / "results.json").models}
+    for key, starts in STARTS.items():
+        monkeypatch.setitem(STARTS, key, starts | {"tie_head": False})
+    assert main(["compare", str(finished / "compare.yaml"), "--out", str(finished)]) == 0
+    assert {model.name: model.parameters for model in Results.load(finished / "results.json").models} == before
 
 
 def test_two_hashes_are_refused_and_then_said(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,8 @@ class View(NamedTuple):
     real: Tensor | None = None  # (B, T), False at padding; None: every column is a token
     bias: Tensor | None = None  # (B, 1, 1 or T, S), what hides keys: of all S columns so far, the present ones last
     seen: Tensor | None = None  # (B, 1, T, S), where tokens see some of the others only: those of their text, say
-    before: Tensor | None = None  # (B, T + 1), where a token's neighbour stands (`nn.prelude`); None: one column before
+    last: Tensor | None = None  # (B, T), where the last token up to each column stands (`nn.prelude`); None: there
+    before: Tensor | None = None  # (B, T), where the token before each stands, by `seen`; None: one column before
     second: Tensor | None = None  # (B, T, d), what a second table says of the tokens
     kernels: list[Tensor] | None = None  # where attention leaves its matrix (B, H, T, S), if somebody wants to see it
 

@@ -1,7 +1,7 @@
 """What attention remembers of earlier tokens: a memory a layer, of rows that grow or of a fixed size."""
 
 from copy import copy
-from typing import ClassVar, Protocol, Self
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -12,7 +12,9 @@ from sympformer.errors import InputError
 class Memory(Protocol):
     """What a layer keeps of the tokens before the present ones. Batch rows can be selected; tokens may be forgotten."""
 
-    croppable: ClassVar[bool]  # whether single tokens can be forgotten
+    @property
+    def croppable(self) -> bool:
+        """Whether single tokens can be forgotten."""
 
     def select(self, index: Tensor) -> None:
         """Keep and reorder batch rows. Replaces tensors, changes none."""
@@ -63,6 +65,11 @@ class GrowingRows:
         assert self._buffer is not None
         return self._buffer.narrow(-2, 0, self.length)
 
+    @property
+    def last(self) -> Tensor | None:
+        """The last row (..., 1, c), None before the first."""
+        return None if self._buffer is None or not self.length else self._buffer.narrow(-2, self.length - 1, 1)
+
     def select(self, index: Tensor) -> None:
         """Keep and reorder batch rows."""
         if self._buffer is not None:
@@ -109,6 +116,13 @@ class FixedRows:
         assert self._buffer is not None
         return self._buffer
 
+    @property
+    def last(self) -> Tensor | None:
+        """The last row (..., 1, c), None before the first call; of no rows yet it is whatever stands in front."""
+        if self._buffer is None or self._length is None:
+            return None
+        return self._buffer.index_select(-2, (self._length - 1).clamp_min(0))
+
     def select(self, index: Tensor) -> None:
         """Keep and reorder batch rows."""
         if self._buffer is not None:
@@ -128,6 +142,37 @@ class FixedRows:
     @property
     def nbytes(self) -> int:
         return 0 if self._buffer is None else self._buffer.nbytes
+
+
+class LastRow:
+    """The last row alone, however many there were: of a constant size, and without a way back."""
+
+    def __init__(self) -> None:
+        self.last: Tensor | None = None  # (..., 1, c)
+
+    def append(self, rows: Tensor) -> Tensor:
+        """The new rows; of those before, nothing is left."""
+        # of its own, so that the others are let go, and in one form, so that a compiled program knows it again
+        self.last = rows[..., -1:, :].clone(memory_format=torch.contiguous_format)
+        return rows
+
+    def select(self, index: Tensor) -> None:
+        """Keep and reorder batch rows."""
+        if self.last is not None:
+            self.last = self.last[index]
+
+    def crop(self, length: int) -> None:
+        """There is no row but the last."""
+        if self.last is not None:
+            raise InputError("what remembers the last token only cannot forget it; take the text in anew")
+
+    def copy(self) -> "LastRow":
+        """The same row under a new name."""
+        return copy(self)
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self.last is None else self.last.nbytes
 
 
 Rows = GrowingRows | FixedRows

@@ -8,9 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from sympformer.models import variant
 from sympformer.ops import flash, loss
-from sympformer.studies.bench.costs import model_step
+from sympformer.studies.bench.costs import bare, model_step
 from sympformer.studies.bench.timing import Row, Work, interleaved, ratio
 
 SLACK = 1.05  # a choice that costs no more than this by an alternative is right enough
@@ -60,7 +59,7 @@ def losses() -> dict[str, Work]:
 def threads() -> dict[str, Work]:
     """A training step of a small model (4 layers, width 64, 128 tokens, batch 8) with all threads, or with one."""
     count = torch.get_num_threads()
-    step = model_step(variant("softmax-exp-euler", n_layer=4, n_head=4, d_model=64, block_size=128, vocab_size=2048), 8)
+    step = model_step(bare("softmax-exp-euler", n_layer=4, n_head=4, d_model=64, block_size=128, vocab_size=2048), 8)
 
     def alone() -> None:
         torch.set_num_threads(1)

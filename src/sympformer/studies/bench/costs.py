@@ -7,13 +7,20 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sympformer.models import ModelConfig, build_model
+from sympformer.models import ModelConfig, build_model, variant
 from sympformer.progress import steps_with_progress
 from sympformer.studies.bench.timing import Work, interleaved
+
+
+def bare(name: str, **options: Any) -> ModelConfig:
+    """A variant without what its preset puts ahead of the layers: that costs all dynamics alike, and a plain block, the
+    ruler here, has none of it."""
+    return variant(name, **{"second_table": "none", "transport": "none"} | options)
 
 
 def training_step(model: nn.Module, loss_of: Callable[[Tensor, Tensor], Tensor], cfg: ModelConfig, batch: int) -> Work:

@@ -5,8 +5,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from sympformer.models import build_model, variant
+from sympformer.models import build_model
 from sympformer.nn import Encoder
+from sympformer.studies.bench.costs import bare
 from sympformer.studies.bench.timing import Row, Work, interleaved, ratio
 
 ENCODER: dict[str, Any] = {"d_model": 128, "n_head": 8, "n_layer": 4}
@@ -63,7 +64,7 @@ def _encoders() -> dict[str, Work]:
 
 def _generations(name: str) -> dict[str, Work]:
     """Eight prompts, of 32 to 256 tokens or all of 256, and as many new tokens for each."""
-    model = build_model(variant(name, **PROMPTS), seed=0).eval()
+    model = build_model(bare(name, **PROMPTS), seed=0).eval()
     longest = PROMPTS["block_size"] // 2
     lengths = {"different": [longest * (i + 1) // TEXTS for i in range(TEXTS)], "equal": [longest] * TEXTS}
     prompts = {kind: [[i % PROMPTS["vocab_size"] for i in range(n)] for n in ns] for kind, ns in lengths.items()}

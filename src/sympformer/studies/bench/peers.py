@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from sympformer.models import variant
-from sympformer.studies.bench.costs import model_step, peak_memory
+from sympformer.studies.bench.costs import bare, model_step, peak_memory
 from sympformer.studies.bench.sizes import SIZES
 from sympformer.studies.bench.timing import Row, interleaved, ratio
 
@@ -23,7 +22,7 @@ def bench_peers(rounds: int) -> list[Row]:
     """At the shapes of both comparisons: 4 layers at 128 tokens, 8 layers at 512."""
     rows = []
     for size in (SIZES[0], SIZES[-1]):
-        configs = {what: variant(name, **(size.body | options)) for what, (name, options) in MODELS.items()}
+        configs = {what: bare(name, **(size.body | options)) for what, (name, options) in MODELS.items()}
         works = {what: model_step(cfg, size.batch) for what, cfg in configs.items()}
         seconds = interleaved(works, rounds, label=f"peers' steps, {size.title}")
         peaks = {what: peak_memory(cfg, size.batch) for what, cfg in configs.items()}

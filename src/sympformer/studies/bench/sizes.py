@@ -2,8 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from sympformer.models import variant
-from sympformer.studies.bench.costs import model_step, peak_memory
+from sympformer.studies.bench.costs import bare, model_step, peak_memory
 from sympformer.studies.bench.timing import Row, interleaved, ratio
 
 
@@ -50,7 +49,7 @@ def bench_sizes(rounds: int) -> list[Row]:
     rows = []
     for size in SIZES:
         models = {OURS_NAME: OURS} | size.peers
-        configs = {what: variant(name, **(size.body | options)) for what, (name, options) in models.items()}
+        configs = {what: bare(name, **(size.body | options)) for what, (name, options) in models.items()}
         works = {what: model_step(cfg, size.batch) for what, cfg in configs.items()}
         seconds = interleaved(works, rounds, label=f"training steps, {size.title}")
         peaks = {what: peak_memory(cfg, size.batch) for what, cfg in configs.items()}

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sympformer import ops
-from sympformer.models import Cache, Decoder, LanguageModel, ModelConfig, build_model, variant
+from sympformer.models import Cache, Decoder, LanguageModel, ModelConfig, build_model
 from sympformer.ops import flash
 from sympformer.studies.bench.choices import bench_choices
-from sympformer.studies.bench.costs import model_step, peak_memory, training_step
+from sympformer.studies.bench.costs import bare, model_step, peak_memory, training_step
 from sympformer.studies.bench.layers import bench_layers
 from sympformer.studies.bench.peers import bench_peers
 from sympformer.studies.bench.sizes import bench_sizes
@@ -84,10 +84,10 @@ def bench_step(rounds: int) -> list[Row]:
 
 def _small_vocabulary(rounds: int) -> list[Row]:
     size = BODY | {"vocab_size": 2048}
-    cfg = variant("softmax-baseline", **size)
+    cfg = bare("softmax-baseline", **size)
     works = {"our GPT": model_step(cfg, 6)}
     for what, (name, overrides, _, _) in STEP_CASES.items():
-        works[what] = model_step(variant(name, **(size | overrides)), 6)
+        works[what] = model_step(bare(name, **(size | overrides)), 6)
     for what, width in ((PLAIN, 0), (WIDENED, flash.CPU.least)):
         plain = PlainGPT(cfg, width)
         works[what] = training_step(plain, plain.loss, cfg, 6)
@@ -105,10 +105,10 @@ def _small_vocabulary(rounds: int) -> list[Row]:
 def _large_vocabulary(rounds: int) -> list[Row]:
     size = BODY | {"vocab_size": 50304}
     bounds = {what: bound for what, (_, _, _, bound) in STEP_CASES.items() if bound is not None}
-    works = {"our GPT": model_step(variant("softmax-baseline", **size), 6)}
+    works = {"our GPT": model_step(bare("softmax-baseline", **size), 6)}
     for what in bounds:
         name, overrides, _, _ = STEP_CASES[what]
-        works[what] = model_step(variant(name, **(size | overrides)), 6)
+        works[what] = model_step(bare(name, **(size | overrides)), 6)
     seconds = interleaved(works, rounds, label="training steps, vocabulary 50,304")
     return [
         Row("step", f"{what}, vocabulary 50,304: step / our GPT", ratio(seconds, what, "our GPT"), bound)
@@ -123,7 +123,7 @@ def bench_linear(rounds: int) -> list[Row]:
     """Time per token against length, and the chunked oracle against the masked quadratic one."""
     size = BODY | {"vocab_size": 2048}
     works = {
-        f"{name} {T}": model_step(variant(name, **(size | {"block_size": T})), 8192 // T)
+        f"{name} {T}": model_step(bare(name, **(size | {"block_size": T})), 8192 // T)
         for name in ("linear-presymp-euler", "linear-baseline")
         for T in (1024, 8192)
     }
@@ -168,7 +168,7 @@ def bench_memory(rounds: int) -> list[Row]:
     bounds = {"softmax-exp-euler": 1.2, "softmax-yuriiformer": None, "linear-presymp-euler": None}
     size = BODY | {"vocab_size": 2048, "block_size": 4096}
     peaks = {
-        name: statistics.median(peak_memory(variant(name, **size), 1) for _ in range(min(3, rounds)))
+        name: statistics.median(peak_memory(bare(name, **size), 1) for _ in range(min(3, rounds)))
         for name in ("softmax-baseline", *bounds)
     }
     return [
@@ -222,7 +222,7 @@ def bench_generation(rounds: int) -> list[Row]:
     """Cached against recomputed tokens at context 448; the linear variants at context 4,096 against 64."""
     rows = []
     for name in ("softmax-exp-euler", "softmax-baseline"):
-        model = build_model(variant(name, **(BODY | {"vocab_size": 50304})), seed=0).eval()
+        model = build_model(bare(name, **(BODY | {"vocab_size": 50304})), seed=0).eval()
         works: dict[str, Work | PreparedWork] = {
             "cached": _continuation(model, 447, 4),
             "recomputed": _recomputation(model, 448, 4, head_of_all=True),
@@ -234,7 +234,7 @@ def bench_generation(rounds: int) -> list[Row]:
             rows.append(Row("generation", title, ratio(seconds, what, "cached"), bound, at_least=True))
     for name in ("linear-presymp-euler", "linear-baseline"):
         size = BODY | {"vocab_size": 50304, "block_size": 4096 + 16}
-        model = build_model(variant(name, **size), seed=0).eval()
+        model = build_model(bare(name, **size), seed=0).eval()
         contexts = {f"context {n}": _continuation(model, n, 16) for n in (64, 4096)}
         value = ratio(interleaved(contexts, rounds, label=f"generation: {name}"), "context 4096", "context 64")
         rows.append(Row("generation", f"{name}: time per token, context 4,096 / 64", value, 1.2))

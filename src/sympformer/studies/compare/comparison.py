@@ -284,12 +284,13 @@ class Comparison:
         for name, cfg in self.model_configs.items():
             mine = [i for i, cell in enumerate(grid.cells) if cell.model == name]
             tried = grid.choosing.get(name, {})
+            scored = [ScoredRun(self.root / grid.cells[i].folder, s) for i in mine if (s := scores[i]) is not None]
             entries.append(
                 Entry(
                     name=name,
                     options=self.plan.model_options(name),
-                    cfg=cfg,
-                    runs=[ScoredRun(self.root / grid.cells[i].folder, s) for i in mine if (s := scores[i]) is not None],
+                    cfg=scored[0].cfg if scored else cfg,  # what was trained, whatever a preset says by now
+                    runs=scored,
                     lr=grid.rates.get(name),
                     rates={lr: done.validation_loss for lr, done in tried.items()},
                     diverged=tuple(why for i in mine if (why := grid.outcomes[i].diverged))
