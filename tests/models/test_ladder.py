@@ -89,6 +89,29 @@ def test_drift_keeps_the_momentum_raw_up_to_the_cap() -> None:
 # --- transport and the second table
 
 
+@pytest.mark.parametrize("name", sf.VARIANTS)
+def test_the_presets_give_all_dynamics_the_same(name: str) -> None:
+    def ahead(preset: str, **options: Any) -> tuple[str, str]:
+        cfg = sf.variant(name, preset, **options)
+        return cfg.second_table, cfg.transport
+
+    assert ahead("tuned") == ahead("modern") == ("every_layer", "positions")
+    assert ahead("paper") == ahead("paper-spd") == ("none", "none")
+    assert ahead("tuned", causal=False) == ("every_layer", "none")  # upwind needs a direction
+    tuned = sf.variant(name)
+    assert tuned.tie_head
+    assert not tuned.update_norm  # the classical block is the baseline
+
+
+@pytest.mark.parametrize("dynamics", sf.nn.DYNAMICS)
+def test_encoders_have_what_of_it_fits(dynamics: str) -> None:
+    full, causal = (sf.nn.Encoder(16, 2, 2, dynamics, causal=causal) for causal in (False, True))
+    assert (full.cfg.transport, causal.cfg.transport) == ("none", "positions")
+    assert full.preludes is None
+    assert causal.preludes is not None
+    assert all(part.second is None for part in causal.preludes)
+
+
 @torch.no_grad()
 def test_where_they_start() -> None:
     model = sf.build_model(
