@@ -3,13 +3,8 @@
 from sympformer.nn.attention.base import AttentionKind, View, same_text
 from sympformer.nn.attention.linear import LinearAttention, LinearOracle, StateMemory
 from sympformer.nn.attention.memory import FixedRows, GrowingRows, Memory, fixed
-from sympformer.nn.attention.softmax import (
-    CurvedAttention,
-    PairMemory,
-    SoftmaxAttention,
-    SoftmaxField,
-    SoftmaxOracle,
-)
+from sympformer.nn.attention.pairs import PairMemory
+from sympformer.nn.attention.softmax import CurvedAttention, SoftmaxAttention, SoftmaxField, SoftmaxOracle
 
 __all__ = [
     "AttentionKind",
