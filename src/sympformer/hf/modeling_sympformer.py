@@ -128,12 +128,13 @@ class TimeStep(GradientCheckpointingLayer):
 
     def run(self, layer: Program, state: State, view: View) -> State:
         """The layer, forgotten and computed anew in the backward pass."""
-        leaves, before = tree_flatten(state)
+        leaves, before = tree_flatten((state, view.second))  # all that gradients go back to
         after = before
 
         def call(*leaves: Any) -> tuple[Any, ...]:
             nonlocal after
-            new, after = tree_flatten(layer(tree_unflatten(leaves, before), view))
+            given, second = tree_unflatten(leaves, before)
+            new, after = tree_flatten(layer(given, view._replace(second=second)))
             return tuple(new)
 
         leaves = self(call, *leaves)
