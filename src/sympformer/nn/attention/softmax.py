@@ -117,21 +117,22 @@ class SoftmaxField(Field):
         return merge_heads(By if self.log_z is None else By * torch.exp(-self.log_z)).to(y.dtype)
 
     def _force(self, y: Tensor, By: Tensor) -> Tensor:
-        force = self._own_force(y, By)
-        if self.form == "paper" and self.rho:
-            others = self._others(self._kinetic(y, By))
+        kinetic = self._kinetic(y, By) if self.rho else None
+        force = self._own_force(kinetic)
+        if self.form == "paper" and kinetic is not None:
+            others = self._others(kinetic)
             others = others if self.log_z is None else torch.exp(self.log_z) * others
             force = (force + others).clamp(-FORCE_BOUND, FORCE_BOUND)
         return dropout(self._mixed(force.to(y.dtype)).to(y.dtype), self.dropout, training=True)
 
-    def _own_force(self, y: Tensor, By: Tensor) -> Tensor:
-        """z_i (rho_i/2 + 1) mean_i."""
+    def _own_force(self, kinetic: Tensor | None) -> Tensor:
+        """z_i (rho_i/2 + 1) mean_i. kinetic: z_i^2 rho_i, None without rho."""
         if self.log_z is None:
-            return (self._kinetic(y, By) / 2 + 1) * self.mean if self.rho else self.mean
-        if not self.rho:
+            return self.mean if kinetic is None else (kinetic / 2 + 1) * self.mean
+        if kinetic is None:
             return torch.exp(self.log_z) * self.mean
         # z (rho/2 + 1) with rho = kinetic / z^2, without ever forming z^2
-        return (torch.exp(-self.log_z) * self._kinetic(y, By) / 2 + torch.exp(self.log_z)) * self.mean
+        return (torch.exp(-self.log_z) * kinetic / 2 + torch.exp(self.log_z)) * self.mean
 
     def _kinetic(self, y: Tensor, By: Tensor) -> Tensor:
         """<y, B y>, (B, H, T, 1), in float32 at least."""
