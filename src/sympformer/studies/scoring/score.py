@@ -18,7 +18,8 @@ from sympformer.training.evaluate import evaluate_model
 from sympformer.training.run import CHECKPOINTS, open_own_data
 
 FILE = "score.json"
-SAMPLES, SAMPLE_TOKENS = 2, 100
+SAMPLES = 2
+DRAWING = {"max_new_tokens": 120, "temperature": 0.6}  # cooler than `sample`: small models lose the thread soon
 
 
 def score_run(folder: Path, split: str = "test") -> dict[str, Any]:
@@ -87,4 +88,4 @@ def _test(run: Any, prepared: Prepared, split: str) -> dict[str, Any]:
 def _samples(run: Any, config: TrainConfig) -> list[dict[str, str]]:
     """The same prompt and the same draws for every model."""
     prompt = config.sample_prompt
-    return [{"prompt": prompt, "text": run.sample(prompt, SAMPLE_TOKENS, seed=seed)} for seed in range(SAMPLES)]
+    return [{"prompt": prompt, "text": run.sample(prompt, **DRAWING, seed=seed)} for seed in range(SAMPLES)]
