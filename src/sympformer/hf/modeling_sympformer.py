@@ -14,18 +14,18 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 from transformers import Cache as TransformersCache
-from transformers import GenerationMixin, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers import initialization as init
-from transformers.generation import GenerationMode
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
-from transformers.utils import can_return_tuple, logging
+from transformers.utils import can_return_tuple
 
 from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.hf.adapters import tell_peft
 from sympformer.hf.cache import Mark, ModelCache, SympFormerCache, SympFormerStaticCache, adopted
 from sympformer.hf.configuration_sympformer import SympFormerConfig
+from sympformer.hf.generation import SympFormerGenerationMixin
 from sympformer.hf.inputs import check_names, given_of, is_packed, present, said_last
 from sympformer.models import NOTHING, Cache, Decoder, Given, LanguageModel, build_model
 from sympformer.models.model import Head
@@ -33,7 +33,6 @@ from sympformer.nn import LearnedScalars, Matrix, Norm, Projection, RMSNorm, Sta
 from sympformer.nn.fast import Program, untouched
 from sympformer.nn.prelude import Channels
 
-logger = logging.get_logger(__name__)
 # Beside the caches, not in them: a cache is copied and sent about, a decoder holds the model.
 DECODERS: WeakKeyDictionary[ModelCache, Decoder] = WeakKeyDictionary()
 
@@ -316,13 +315,12 @@ class SympFormerModel(SympFormerPreTrainedModel):
 
 
 # trf-ignore: TRF057
-class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
+class SympFormerForCausalLM(SympFormerPreTrainedModel, SympFormerGenerationMixin):
     """A language model with its head: logits, loss, `generate()`."""
 
     _tied_weights_keys: ClassVar = {"lm_head.weight": "model.body.tokens.weight"}  # type: ignore[misc]
     accepts_loss_kwargs = True
     _fsdp_plan: ClassVar = {"lm_head": "keep_full_weight"}  # type: ignore[misc]
-    _static_columns = 0  # of the last static cache that `generate()` made
 
     def __init__(self, config: SympFormerConfig) -> None:
         super().__init__(config)
@@ -401,71 +399,6 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, GenerationMixin):
         else:
             mean = F.cross_entropy(self.lm_head(hidden).float().flatten(0, 1), targets.flatten())
         return mean if n_items is None else mean * n_counted / n_items
-
-    def _prepare_cache_for_generation(  # type: ignore[override]
-        self,
-        generation_config: Any,
-        model_kwargs: dict[str, Any],
-        generation_mode: Any,
-        batch_size: int,
-        max_cache_length: int,
-    ) -> None:
-        """Put our cache into `model_kwargs`, and refuse what cannot end well before the first token is made."""
-        if not self.model.causal:
-            raise InputError("a model with full visibility cannot generate; train one with causal = True")
-        kind = generation_config.cache_implementation
-        if kind not in (None, "dynamic", "static"):
-            raise InputError(f"cache_implementation = {kind!r} does not fit these layers; leave it out")
-        mask = model_kwargs.get("attention_mask")
-        mask = mask if mask is not None and mask.ndim == 2 else None
-        if generation_config.prefill_chunk_size and mask is not None and bool((mask[:, -1] == 0).any()):
-            raise InputError(
-                "a prompt taken in by chunks must be padded on the left: set tokenizer.padding_side = 'left'"
-            )
-        padding = 0 if mask is None else int((mask == 0).sum(1).min())
-        # candidates are tried together with the token that follows them
-        needed = max_cache_length - padding + (generation_mode == GenerationMode.ASSISTED_GENERATION)
-        room = self.config.max_position_embeddings
-        if needed > room:
-            generation_config.max_length -= needed - room
-            logger.warning_once(
-                f"prompt and new tokens need {needed} places and the model has max_position_embeddings = {room}:"
-                " texts end there; ask for fewer with max_new_tokens"
-            )
-            max_cache_length -= needed - room
-        if (given := model_kwargs.get("past_key_values")) is not None:
-            adopted(given, self.config)
-        elif generation_config.use_cache is not False:
-            columns = None
-            if kind == "static":  # at least of the last one's size, so that what was compiled fits
-                columns = max(max_cache_length, generation_config.max_cache_len or 0, self._static_columns)
-                self._static_columns = columns
-            model_kwargs["past_key_values"] = self.model.new_cache(columns)
-            if generation_config.is_assistant:
-                model_kwargs["past_key_values"].activate_past_recording()
-
-    @staticmethod
-    def create_masks_for_generate(
-        attention_mask: Tensor | None, past_key_values: ModelCache, **others: Any
-    ) -> Tensor | None:
-        """A mask of all columns of a static cache, so that its shape stays the same. Those to come are tokens."""
-        if attention_mask is None:
-            return None
-        return F.pad(attention_mask, (0, past_key_values.get_max_length() - attention_mask.shape[1]), value=1)
-
-    def _prepare_generated_length(
-        self, generation_config: Any, has_default_max_length: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        """Without a length a text goes on to its end or as far as the model sees."""
-        if has_default_max_length and generation_config.max_new_tokens is None:
-            room = self.config.max_position_embeddings - kwargs["inputs_tensor"].shape[1]
-            generation_config.max_new_tokens = max(room, 0) + 1  # the last token takes no place
-        before: Any = super()
-        return before._prepare_generated_length(generation_config, has_default_max_length, *args, **kwargs)
-
-    def _prepare_position_ids_for_generation(self, *args: Any, **kwargs: Any) -> Any:
-        """None: places follow from the mask, also behind a text that is padded on the right."""
-        return None
 
     @classmethod
     def from_language_model(cls, model: LanguageModel, **config_fields: Any) -> "SympFormerForCausalLM":
