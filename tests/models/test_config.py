@@ -20,7 +20,7 @@ def test_fourteen_variants() -> None:
     assert len(VARIANTS) == 14
     kinds = ("baseline", "yuriiformer", "plain-euler", "presymp-euler", "exp-euler", "ab2", "etd-ab2")
     assert set(VARIANTS) == {f"{a}-{k}" for a in ("softmax", "linear") for k in kinds}
-    assert PRESETS == ("tuned", "paper", "paper-spd", "modern")
+    assert PRESETS == ("tuned", "light", "paper", "paper-spd", "modern")
 
 
 def test_presets_hold_the_papers_and_our_starts() -> None:
@@ -48,6 +48,15 @@ def test_presets_hold_the_papers_and_our_starts() -> None:
     assert (tuned.form, tuned.value, tuned.mobility) == ("own", "free", "free")
     yurii = sf.variant("softmax-yuriiformer")
     assert (yurii.mu, yurii.beta, yurii.momentum_gain, yurii.start_momentum) == (0.1, 0.3, 0.03, "zero")
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_light_is_tuned_without_what_gave_nothing(name: str) -> None:
+    tuned, light = (sf.variant(name, preset=preset) for preset in ("tuned", "light"))
+    left_out = {"look_ahead": False}
+    if tuned.attention == "softmax":
+        left_out |= {"with_z": False, "with_rho": False, "mobility": "identity"}
+    assert light == (tuned.replace(**left_out) if tuned.architecture == "sympformer" else tuned)
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -8,6 +8,7 @@ from sympformer.nn.rows import ATTENTIONS
 # preset -> the rows of starts that make it up, later ones on top of earlier ones
 _LAYERS = {
     "tuned": ("tuned",),
+    "light": ("tuned", "light"),
     "paper": ("paper",),
     "paper-spd": ("paper", "paper-spd"),
     "modern": ("tuned", "modern"),
@@ -48,6 +49,8 @@ STARTS: dict[tuple[str, str], dict[str, Any]] = {
     }
     | AHEAD,
     ("tuned", "streams"): {"momentum_gain": 0.03} | AHEAD,
+    # what cost seconds and gave nothing; a kind of attention leaves out more
+    ("light", "sympformer"): {"look_ahead": False},
     ("modern", "gpt"): MODERN,
     ("modern", "streams"): MODERN,
     # a norm of momenta that are zero at the start would multiply the first gradient layer by layer; a cap does not
