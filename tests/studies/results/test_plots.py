@@ -145,6 +145,17 @@ def test_runs_of_one_variant_differ_in_colour_and_marker() -> None:
         assert len({colour for colour, _ in drawn[:6]}) == len({marker for _, marker in drawn[:6]}) == 6
 
 
+def test_twins_of_different_variants_and_presets_differ_too() -> None:
+    light = made_up.model("light", preset="light")
+    names = ["gpt", "gpt-1-head", "exp-euler", "light", "again"]  # two of one variant, three of another
+    results = made_up.results([*names[:3], light, names[4]])
+    places = ranking(results)
+    lines = [line_of(places, results, name, "mean") for name in names]
+    drawn = [(to_hex(line.get_markeredgecolor()), line.get_marker()) for line in lines]
+    assert len(set(drawn)) == len(names)
+    assert [look[0] for look in (drawn[0], drawn[2])] == [FAMILIES["gpt"].colour, FAMILIES["softmax"].colour]
+
+
 def test_colour_is_the_family_and_dashes_are_the_paper_preset(results: Results) -> None:
     figure = loss_curves(results)
     families = {

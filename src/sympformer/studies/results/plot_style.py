@@ -1,7 +1,6 @@
 """How a model looks in every plot of a comparison: colour by family, dashes by preset, marker by integrator.
 
-Where several models are of one variant and preset, the first looks like that; its twins have colours and markers of
-their own.
+Where several models would look alike, the first does so; its twins have colours and markers of their own.
 """
 
 from collections.abc import Sequence
@@ -38,7 +37,7 @@ FAMILIES = {
         Family("linear", "linear attention", "#22a57a"),
     )
 }
-# of the second model of one variant and preset, the third, and so on; the lists differ in length, so pairs come late
+# of the first twin in a comparison, the second, and so on; the lists differ in length, so pairs come late
 TWIN_COLOURS = {"twin-1": "#a27f00", "twin-2": "#178f9c", "twin-3": "#8b6be0", "twin-4": "#7b8a2b", "twin-5": "#d1527f"}
 TWIN_MARKERS = ("s", "^", "D", "v", "P", "X", "*")
 INK, FAINT, UNRANKED = "#6c7680", "#8f979f", "#868e97"
@@ -67,10 +66,16 @@ def family_of(model: ModelResult) -> Family:
 
 
 def twin_of(results: Results, model: ModelResult) -> int:
-    """How many ranked models of the same variant and preset stand before it."""
-    same = [m for m in results.models if (m.variant, m.preset) == (model.variant, model.preset)]
-    ranked = [m.name for m in same if state_of(results, m) == "ranked"]
-    return ranked.index(model.name) if model.name in ranked else 0
+    """0 for the first ranked model of its look; the others are counted, all together, in a factorial look by look."""
+    ranked = [m for m in results.models if state_of(results, m) == "ranked"]
+    if model not in ranked:
+        return 0
+    looks = [(m.variant, m.preset == "paper") for m in ranked]
+    place = ranked.index(model)
+    twins = [i for i, look in enumerate(looks[: place + 1]) if look in looks[:i]]
+    if results.factors:
+        twins = [i for i in twins if looks[i] == looks[place]]
+    return len(twins) if place in twins else 0
 
 
 def look_of(results: Results, model: ModelResult) -> tuple[str, str]:
