@@ -53,7 +53,7 @@ def test_presets_hold_the_papers_and_our_starts() -> None:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_light_is_tuned_without_what_gave_nothing(name: str) -> None:
     tuned, light = (sf.variant(name, preset=preset) for preset in ("tuned", "light"))
-    left_out = {"look_ahead": False}
+    left_out: dict[str, Any] = {"look_ahead": False}
     if tuned.attention == "softmax":
         left_out |= {"with_z": False, "with_rho": False, "mobility": "identity"}
     assert light == (tuned.replace(**left_out) if tuned.architecture == "sympformer" else tuned)
