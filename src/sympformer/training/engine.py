@@ -1,5 +1,6 @@
 """Lightning Fabric as the engine: device, precision, processes. Imported only when training begins."""
 
+import gc
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -115,7 +116,15 @@ def _reduced(fabric: "Fabric", how: str, *values: float) -> list[float]:
 
 
 def leave_together(fabric: "Fabric") -> None:
-    """Let the processes of a finished run go together: one that leaves early would abort the others."""
-    if fabric.world_size > 1:
-        fabric.barrier()
-        torch.distributed.destroy_process_group()
+    """Let the processes of a finished run go together: one that leaves early would abort the others.
+
+    The groups' threads end here, too: one that outlives the interpreter can abort its process. A mesh (FSDP2) would
+    keep them, because torch's own caches keep the mesh, and has no public way to let them go.
+    """
+    if fabric.world_size == 1:
+        return
+    fabric.barrier()
+    torch.distributed.destroy_process_group()
+    if mesh := getattr(fabric.strategy, "device_mesh", None):
+        mesh._pg_registry.clear()
+        gc.collect()
