@@ -181,13 +181,13 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
 def _run(function: Command, args: list[str]) -> int:
     import jsonargparse
 
-    from sympformer.command_help import Parser, opened
+    from sympformer.command_help import Parser, opened, with_whole_entries
 
     jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
     _read_yaml_our_way()
     command, rest = f"sympformer {args[0]}", opened(args[0], args[1:])
     _check_configs(rest)
-    rest = _switched_on(_listed(rest, function), function)
+    rest = _switched_on(_listed(with_whole_entries(rest), function), function)
     try:
         components: Any = function
         words = _has_words(function)

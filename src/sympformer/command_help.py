@@ -4,12 +4,18 @@ Options come from the signatures. A model's options are one mapping there; on th
 """
 
 import argparse
+import json
 import shutil
 import textwrap
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import jsonargparse
 
+from sympformer.errors import InputError
+from sympformer.safe_files import LARGEST_YAML, parse_yaml, read_text
 from sympformer.shipped import SUFFIXES, config_file, shipped
 
 CONFIG = "A .yaml file, or the name of a config that ships with the package ('sympformer configs' lists them): {}."
@@ -20,6 +26,7 @@ OPENERS = {
     "describe": ("MODEL", "name", "A variant, a run folder, or a Hugging Face folder that holds one of our models."),
     "configs": ("NAME", "name", "The config to print, or to copy with --out."),
 }
+ENTRIES = ("models", "factors", "published")  # options that hold named entries, which are options themselves
 
 
 def opened(command: str, args: list[str]) -> list[str]:
@@ -31,6 +38,51 @@ def opened(command: str, args: list[str]) -> list[str]:
         word = config_file(args[0], command) if option == "config" else args[0]
         return [f"--{option}", word, *args[1:]]
     return ["--config", *args] if args[0].endswith(SUFFIXES) else args
+
+
+def with_whole_entries(args: list[str]) -> list[str]:
+    """`--models.gpt.lr 0.1` changes one option of one entry: the parser gets the entry, else it would drop the rest."""
+    inside = tuple(f"--{name}." for name in ENTRIES)
+    if not any(arg.startswith(inside) for arg in args):
+        return args
+    values, kept, changed, words = _config_of(args), list[str](), dict[str, Any](), iter(args)
+    for word in words:
+        option, given, text = word.partition("=")
+        if not option.startswith(inside) or not (given or (text := next(words, ""))):
+            kept.append(word)
+            continue
+        name, entry, *path = option.removeprefix("--").split(".")
+        if f"--{name}" in (arg.partition("=")[0] for arg in args):
+            raise InputError(f"give --{name} as a whole or {option}, not both")
+        _put(values, (name, entry, *path), text, option)
+        changed[f"--{name}.{entry}"] = values[name][entry]
+    return [*kept, *(f"{option}={json.dumps(value)}" for option, value in changed.items())]
+
+
+def _config_of(args: list[str]) -> dict[str, Any]:
+    """What the config that the arguments name holds; nothing where it does not read, which the parser says."""
+    import yaml
+
+    files = [b for a, b in pairwise(args) if a == "--config"]
+    files += [arg.removeprefix("--config=") for arg in args if arg.startswith("--config=")]
+    with suppress(yaml.YAMLError):
+        values = parse_yaml(read_text(Path(files[-1]), LARGEST_YAML, "the config ")) if files else {}
+        return values if isinstance(values, dict) else {}
+    return {}
+
+
+def _put(values: dict[str, Any], path: tuple[str, ...], text: str, option: str) -> None:
+    """A value where its path says, in groups that are there or are made."""
+    import yaml
+
+    for key in path[:-1]:
+        values = values.setdefault(key, {})
+        if not isinstance(values, dict):
+            raise InputError(f"{option}: {key} is no group of options in the config")
+    try:
+        values[path[-1]] = parse_yaml(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{option} does not read: {error}") from error
 
 
 class Parser(jsonargparse.ArgumentParser):

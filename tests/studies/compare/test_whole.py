@@ -141,6 +141,39 @@ def test_the_plan_is_shown_and_nothing_made(tmp_path: Path, capsys: pytest.Captu
     assert "14 runs are reported: 4 steps." in shown
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--models.deep.lr", "0.25"], {"deep": ("0.25", "n_layer 6"), "gpt": ("softmax-baseline",)}),
+        (["--models.deep.lr=[0.5]", "--models.deep.tie_head=false"], {"deep": ("0.5", "n_layer 6", "tie_head false")}),
+        (["--models.new.variant", "softmax-ab2", "--models.new.mu", "0.5"], {"new": ("softmax-ab2", "mu 0.5")}),
+    ],
+)
+def test_one_option_of_one_model_leaves_its_others(
+    options: list[str], expected: dict[str, tuple[str, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", write(tmp_path / "a.yaml", SECONDS), "--plan", *options]) == 0
+    rows = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if line.startswith("│")}
+    for name, words in expected.items():
+        assert all(word in rows[name] for word in words), rows[name]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--models.deep.lr.x", "1"], "--models.deep.lr.x: lr is no group of options"),
+        (["--models.deep.lr", "[1"], "--models.deep.lr does not read"),
+        (["--models", "{}", "--models.deep.lr", "1"], "give --models as a whole or --models.deep.lr, not both"),
+        (["--models.deep.lr"], "expected one argument"),
+    ],
+)
+def test_what_is_no_option_of_a_model(
+    options: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", write(tmp_path / "a.yaml", SECONDS), "--plan", *options]) == 2
+    assert why in capsys.readouterr().err
+
+
 # --- changes to a parent, and equal seconds
 
 SECONDS: dict[str, Any] = {
