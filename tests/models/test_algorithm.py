@@ -79,4 +79,4 @@ def test_keys_narrower_than_tokens(name: str) -> None:
 @pytest.mark.parametrize("part", PARTS)
 def test_newer_parts(part: str) -> None:
     name, overrides = PARTS[part]
-    check(moved(name, "tuned", **overrides))
+    check(moved(name, "full", **overrides))

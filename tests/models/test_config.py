@@ -20,7 +20,7 @@ def test_fourteen_variants() -> None:
     assert len(VARIANTS) == 14
     kinds = ("baseline", "yuriiformer", "plain-euler", "presymp-euler", "exp-euler", "ab2", "etd-ab2")
     assert set(VARIANTS) == {f"{a}-{k}" for a in ("softmax", "linear") for k in kinds}
-    assert PRESETS == ("tuned", "light", "paper", "paper-spd", "modern")
+    assert PRESETS == ("tuned", "full", "paper", "paper-spd", "modern")
 
 
 def test_presets_hold_the_papers_and_our_starts() -> None:
@@ -43,20 +43,18 @@ def test_presets_hold_the_papers_and_our_starts() -> None:
     assert (yurii.mu, yurii.beta, yurii.gamma, yurii.momentum_gain) == (0.9, 0.9, 1.0, 1.0)
     assert yurii.start_momentum == "embedded"
     tuned = sf.variant("softmax-exp-euler")
-    assert (tuned.h_x, tuned.h_y, tuned.mu, tuned.momentum_gain) == (0.05, 1.0, 0.001, 0.03)
+    assert (tuned.h_x, tuned.h_y, tuned.momentum_gain) == (0.05, 1.0, 0.03)
     assert (sf.variant("softmax-plain-euler").factor, tuned.beta, tuned.mlp_look_ahead) == (0.3, 0.3, 0.1)
-    assert (tuned.form, tuned.value, tuned.mobility) == ("own", "free", "free")
+    assert (tuned.form, tuned.value, tuned.mobility) == ("own", "free", "identity")
     yurii = sf.variant("softmax-yuriiformer")
     assert (yurii.mu, yurii.beta, yurii.momentum_gain, yurii.start_momentum) == (0.1, 0.3, 0.03, "zero")
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_light_is_tuned_without_what_gave_nothing(name: str) -> None:
-    tuned, light = (sf.variant(name, preset=preset) for preset in ("tuned", "light"))
-    left_out: dict[str, Any] = {"look_ahead": False}
-    if tuned.attention == "softmax":
-        left_out |= {"with_z": False, "with_rho": False, "mobility": "identity"}
-    assert light == (tuned.replace(**left_out) if tuned.architecture == "sympformer" else tuned)
+def test_full_is_tuned_with_all_terms_of_the_softmax_flow(name: str) -> None:
+    tuned, full = (sf.variant(name, preset=preset) for preset in ("tuned", "full"))
+    terms: dict[str, Any] = {"with_z": True, "with_rho": True, "mobility": "free", "look_ahead": True, "mu": 0.001}
+    assert full == (tuned.replace(**terms) if full.architecture == "sympformer" and full.attention == "softmax" else tuned)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -71,7 +69,8 @@ def test_paper_spd_is_paper_under_its_assumption(name: str) -> None:
     [
         ("paper", "softmax", 12_288),  # Q, K, V
         ("paper-spd", "softmax", 12_288),  # Q, K, the factor of B
-        ("tuned", "softmax", 16_384),
+        ("full", "softmax", 16_384),
+        ("tuned", "softmax", 12_288),
         ("paper", "linear", 12_288),
         ("paper-spd", "linear", 8_192),  # one matrix for A, and V
     ],
@@ -85,7 +84,7 @@ def test_matrices_of_an_attention_layer(preset: str, attention: str, count: int)
 @every_choice
 def test_config_round_trips(choice: str, tmp_path: Any) -> None:
     name, overrides = CHOICES[choice]
-    cfg = sf.variant(name, **overrides)
+    cfg = sf.variant(name, "full", **overrides)
     assert ModelConfig.from_text(cfg.to_json()) == ModelConfig.from_text(cfg.to_yaml()) == cfg
     for suffix in (".json", ".yaml"):
         cfg.save(tmp_path / f"model{suffix}")
@@ -226,8 +225,8 @@ def test_a_saved_config_holds_what_applies(name: str) -> None:
 
 
 def test_a_change_that_puts_options_out_of_use_drops_them() -> None:
-    cfg = sf.variant("softmax-exp-euler", mu=0.3)
-    assert cfg.replace(look_ahead=False) == sf.variant("softmax-exp-euler", look_ahead=False)
+    cfg = sf.variant("softmax-exp-euler", "full", mu=0.3)
+    assert cfg.replace(look_ahead=False) == sf.variant("softmax-exp-euler", "full", look_ahead=False)
     assert cfg.replace(architecture="gpt").to_dict().keys() == sf.variant("softmax-baseline").to_dict().keys()
 
 

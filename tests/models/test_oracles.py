@@ -22,7 +22,7 @@ def visible(T: int, causal: bool) -> View:
 
 
 def oracle(name: str, **overrides: Any) -> Any:
-    cfg = sf.variant(name, **(SIZE | overrides))
+    cfg = sf.variant(name, "full", **(SIZE | overrides))
     kind = SoftmaxOracle if cfg.attention == "softmax" else LinearOracle
     return perturb_(kind(cfg), seed=4).double()
 

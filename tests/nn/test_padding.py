@@ -66,13 +66,14 @@ def test_padding_changes_nothing_for_config_choices(choice: str, causal: bool) -
 
 # one model of each kind of memory and of each dynamics
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "own": ("softmax-exp-euler", "tuned", {}),
+    "own": ("softmax-exp-euler", "full", {}),
+    "tuned": ("softmax-exp-euler", "tuned", {}),
     "paper": ("softmax-etd-ab2", "paper", {}),
     "linear": ("linear-exp-euler", "tuned", {}),
     "gpt": ("softmax-baseline", "tuned", {}),
     "gpt-linear": ("linear-baseline", "tuned", {}),
     "yurii": ("softmax-yuriiformer", "paper", {}),
-    "transport": ("softmax-exp-euler", "tuned", {"transport": "both"}),
+    "transport": ("softmax-exp-euler", "full", {"transport": "both"}),
     "transport-table": ("linear-baseline", "tuned", {"transport": "positions", "second_table": "every_layer"}),
     "yurii-r2": ("softmax-yuriiformer", "paper", {"attention_step": "r2"}),
 }

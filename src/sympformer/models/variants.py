@@ -56,13 +56,14 @@ VARIANTS: Mapping[str, Variant] = Variants()
 def variant(name: str, preset: str = "tuned", **overrides: Any) -> ModelConfig:
     """The config of a named variant, for example `variant("softmax-exp-euler", n_layer=8)`.
 
-    preset "tuned" is ours: the momentum starts small, value and mobility are free matrices, and ahead of every layer
-    stand what helped all dynamics most, a second table of tokens and transport from the token before; GPT and
-    YuriiFormer have both too, so that no peer is denied what helps us. "light" is "tuned" with a cheaper SympFormer:
-    softmax without z, rho and B, no look-ahead in front of attention. "paper" is the paper's model to the letter: every
-    layer learns Q, K and V, softmax has B = V A^-1, and YuriiFormer starts from tables.
+    preset "tuned" is ours: the momentum starts small, values are a free matrix, and ahead of every layer stand what
+    helped all dynamics most, a second table of tokens and transport from the token before; GPT and YuriiFormer have
+    both too, so that no peer is denied what helps us. Softmax SympFormers have what pays: x' = y, y' = force - alpha y,
+    without z, rho, B and a look-ahead in front of attention. "full" is "tuned" with these terms of the flow, B a free
+    matrix; it differs from "tuned" for them only. "paper" is the paper's model to the letter: every layer learns Q, K
+    and V, softmax has B = V A^-1, and YuriiFormer starts from tables.
     "paper-spd" is the same with the paper's assumptions built in: B (softmax) or A (linear) symmetric positive
-    definite. It differs from "paper" for SympFormers only. "modern" is "tuned" made of newer parts, alike for all
+    definite. It differs from "paper" for SympFormers only. "modern" is "full" made of newer parts, alike for all
     dynamics: rotary positions, RMSNorm, norms on queries and keys, ReLU^2, true heads, an untied head, and zero-started
     matrices where a layer writes.
     """

@@ -7,11 +7,11 @@ from sympformer.nn.rows import ATTENTIONS
 
 # preset -> the rows of starts that make it up, later ones on top of earlier ones
 _LAYERS = {
-    "tuned": ("tuned",),
-    "light": ("tuned", "light"),
+    "tuned": ("full", "tuned"),
+    "full": ("full",),
     "paper": ("paper",),
     "paper-spd": ("paper", "paper-spd"),
-    "modern": ("tuned", "modern"),
+    "modern": ("full", "modern"),
 }
 PRESETS = tuple(_LAYERS)
 
@@ -32,12 +32,12 @@ MODERN = {
 STARTS: dict[tuple[str, str], dict[str, Any]] = {
     # a classical block has no step size to learn
     ("paper", "gpt"): {"h_x": 1.0, "learn_steps": False},
-    ("tuned", "gpt"): {"h_x": 1.0, "learn_steps": False, "momentum_gain": 0.03} | AHEAD,
+    ("full", "gpt"): {"h_x": 1.0, "learn_steps": False, "momentum_gain": 0.03} | AHEAD,
     # as published, its velocity starts from token and position tables
     ("paper", "yuriiformer"): {"mu": 0.9, "beta": 0.9, "momentum_gain": 1.0, "start_momentum": "embedded"},
-    ("tuned", "yuriiformer"): {"mu": 0.1, "beta": 0.3, "momentum_gain": 0.03} | AHEAD,
+    ("full", "yuriiformer"): {"mu": 0.1, "beta": 0.3, "momentum_gain": 0.03} | AHEAD,
     ("paper", "sympformer"): {"factor": 0.9, "beta": 0.9, "mlp_look_ahead": 0.9, "momentum_gain": 1.0},
-    ("tuned", "sympformer"): {
+    ("full", "sympformer"): {
         "factor": 0.3,
         "beta": 0.3,
         "mlp_look_ahead": 0.1,
@@ -48,9 +48,7 @@ STARTS: dict[tuple[str, str], dict[str, Any]] = {
         "mu": 0.001,
     }
     | AHEAD,
-    ("tuned", "streams"): {"momentum_gain": 0.03} | AHEAD,
-    # what cost seconds and gave nothing; a kind of attention leaves out more
-    ("light", "sympformer"): {"look_ahead": False},
+    ("full", "streams"): {"momentum_gain": 0.03} | AHEAD,
     ("modern", "gpt"): MODERN,
     ("modern", "streams"): MODERN,
     # a norm of momenta that are zero at the start would multiply the first gradient layer by layer; a cap does not

@@ -11,7 +11,7 @@ SIZES = {"n_layer": 4, "n_head": 4, "d_model": 64, "block_size": 128, "vocab_siz
 
 def describe(
     name: str = "softmax-exp-euler",
-    preset: Literal["tuned", "light", "paper", "paper-spd", "modern"] | None = None,
+    preset: Literal["tuned", "full", "paper", "paper-spd", "modern"] | None = None,
     n_layer: int | None = None,
     n_head: int | None = None,
     d_model: int | None = None,
@@ -25,8 +25,8 @@ def describe(
 
     Args:
         name: One of the fourteen variants, such as softmax-exp-euler or linear-baseline, or a folder with a model.
-        preset: Of a variant: tuned (ours, unless given), light (a cheaper step), the paper's to the letter or under its
-            assumptions, or modern.
+        preset: Of a variant: tuned (ours, unless given), full (with all terms of the flow), the paper's to the letter
+            or under its assumptions, or modern.
         n_layer: Of a variant: number of layers, 4 unless given.
         n_head: Of a variant: number of heads, 4 unless given.
         d_model: Of a variant: width of a token, 64 unless given.

@@ -72,7 +72,7 @@ class TrainConfig:
     """Everything that defines a training run."""
 
     model: dict[str, Any] = field(default_factory=lambda: {"variant": DEFAULT_VARIANT, "preset": "tuned"})
-    """The model: 'variant' and 'preset' (tuned, light, paper, paper-spd or modern), and any option of ModelConfig, such
+    """The model: 'variant' and 'preset' (tuned, full, paper, paper-spd or modern), and any option of ModelConfig, such
     as n_layer, n_head, d_model, block_size. With 'architecture' instead of 'variant', a full ModelConfig."""
     data: DataConfig = field(default_factory=DataConfig)
     """The text."""

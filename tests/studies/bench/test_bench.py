@@ -81,7 +81,7 @@ def test_the_command_writes_figures_and_machine(
     assert content["code"] == this_code().to_dict()
     figures = {row["what"]: row for row in content["figures"]}
     assert figures["softmax-exp-euler: peak of a step at T 4,096 / GPT baseline"]["value"] == 1.1
-    assert sum(row["suite"] == "step" for row in content["figures"]) == 12
+    assert sum(row["suite"] == "step" for row in content["figures"]) == 15
     printed = " ".join(capsys.readouterr().out.split())
     assert "step / our GPT" in printed
     assert f"step: {machine.headline()}" in printed  # above the figures: the CPU, its instruction sets, threads, torch
@@ -91,11 +91,12 @@ def test_sizes_stand_beside_their_peers(monkeypatch: pytest.MonkeyPatch) -> None
     tiny = sizes.SIZES[-1]._replace(body=TINY | {"vocab_size": 40}, batch=1, peers=sizes._peers(2, 1))
     monkeypatch.setattr(sizes, "SIZES", (tiny,))
     monkeypatch.setattr(sizes, "peak_memory", lambda cfg, batch: 3 if cfg.architecture == "sympformer" else cfg.n_head)
-    rows = {row.what.removeprefix("L1 d16 T16: SympFormer own / "): row for row in sizes.bench_sizes(rounds=1)}
+    rows = {row.what.removeprefix("L1 d16 T16: SympFormer / "): row for row in sizes.bench_sizes(rounds=1)}
     assert rows["YuriiFormer, 1 head, step"].bound == 0.95
+    assert rows["L1 d16 T16: SympFormer, full / YuriiFormer, 1 head, step"].bound is None
     assert rows["GPT, 2 heads, memory"].value == 1.5
     assert rows["GPT, 1 head, memory"].value == 3.0
-    assert len(rows) == 8
+    assert len(rows) == 16
 
 
 def test_the_rows_of_the_peers_stand_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """What momentum costs at other sizes, against the fastest honest peer of the same shape: time and memory of a step."""
 
+from itertools import product
 from typing import Any, NamedTuple
 
 from sympformer.studies.bench.costs import bare, model_step, peak_memory
@@ -21,7 +22,11 @@ class Size(NamedTuple):
         return f"L{body['n_layer']} d{body['d_model']} T{body['block_size']}"
 
 
-OURS, OURS_NAME = ("softmax-exp-euler", {"form": "own"}), "SympFormer own"
+# presets "tuned", for which the bounds are meant, and "full"
+OURS: dict[str, tuple[str, dict[str, Any]]] = {
+    "SympFormer": ("softmax-exp-euler", {}),
+    "SympFormer, full": ("softmax-exp-euler", {"preset": "full"}),
+}
 
 
 def _body(n_layer: int, n_head: int, d_model: int, block_size: int) -> dict[str, int]:
@@ -45,18 +50,18 @@ SIZES = (
 
 
 def bench_sizes(rounds: int) -> list[Row]:
-    """Training steps of exponential Euler, form "own", averaged heads, by those of its peers; then their memory."""
+    """Training steps of exponential Euler, averaged heads, by those of its peers; then their memory."""
     rows = []
     for size in SIZES:
-        models = {OURS_NAME: OURS} | size.peers
+        models = OURS | size.peers
         configs = {what: bare(name, **(size.body | options)) for what, (name, options) in models.items()}
         works = {what: model_step(cfg, size.batch) for what, cfg in configs.items()}
         seconds = interleaved(works, rounds, label=f"training steps, {size.title}")
         peaks = {what: peak_memory(cfg, size.batch) for what, cfg in configs.items()}
-        for peer in size.peers:
-            title = f"{size.title}: {OURS_NAME} / {peer}"
+        for ours, peer in product(OURS, size.peers):
+            title, bound = f"{size.title}: {ours} / {peer}", size.bounds.get(peer) if ours == "SympFormer" else None
             rows += [
-                Row("sizes", f"{title}, step", ratio(seconds, OURS_NAME, peer), size.bounds.get(peer)),
-                Row("sizes", f"{title}, memory", peaks[OURS_NAME] / peaks[peer]),
+                Row("sizes", f"{title}, step", ratio(seconds, ours, peer), bound),
+                Row("sizes", f"{title}, memory", peaks[ours] / peaks[peer]),
             ]
     return rows

@@ -66,9 +66,10 @@ PLAIN = "plain SDPA block"
 WIDENED = f"plain SDPA block with heads widened to {flash.CPU.least}"
 # what -> (variant, overrides, bound at vocabulary 2,048, bound at vocabulary 50,304)
 STEP_CASES: dict[str, tuple[str, dict[str, Any], float | None, float | None]] = {
-    "own, averaged heads": ("softmax-exp-euler", {"form": "own"}, 0.45, 0.60),
-    "paper, averaged heads": ("softmax-exp-euler", {"form": "paper"}, 0.60, 0.90),
-    "own, multi-head": ("softmax-exp-euler", {"form": "own", "heads": "multi"}, 1.05, None),
+    "tuned, averaged heads": ("softmax-exp-euler", {}, 0.45, 0.60),
+    "full, averaged heads": ("softmax-exp-euler", {"preset": "full"}, 0.45, 0.60),
+    "full, form paper": ("softmax-exp-euler", {"preset": "full", "form": "paper"}, 0.60, 0.90),
+    "full, multi-head": ("softmax-exp-euler", {"preset": "full", "heads": "multi"}, 1.05, None),
     "YuriiFormer": ("softmax-yuriiformer", {}, 1.10, None),
 }
 
