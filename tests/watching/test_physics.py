@@ -43,6 +43,26 @@ def test_softmax_energies_are_those_of_the_flow(form: str, causal: bool) -> None
             torch.testing.assert_close(total, system.own_hamiltonian(x, y))
 
 
+def test_without_z_and_rho_the_energy_is_newtons() -> None:
+    """x' = y and y' = force are the flow of |y|^2 / 2 - log z."""
+    options = TIED | {"with_z": False, "with_rho": False, "mobility": "identity"}
+    model, idx = make("softmax-exp-euler", **options), tokens(2, 6)
+    physics = sf.watch(model, idx).physics
+    assert physics.z is not None
+    for k, layer in enumerate(model.layers()):
+        x, y = (t.detach() for t in positions(model, sf.watch(model, idx), k))
+        x.requires_grad_()
+        A, _ = layer.oracle.matrices()
+        scores = (x @ A.detach() @ x.detach().mT).masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf)
+        log_z = scores.logsumexp(-1) - torch.arange(1, 7).log()
+        torch.testing.assert_close(physics.z[k, :, 0].log(), log_z.detach())
+        torch.testing.assert_close(physics.kinetic[k], y.square().sum(-1) / 2)  # type: ignore[index]
+        torch.testing.assert_close(physics.potential[k], -log_z.detach())  # type: ignore[index]
+        log_z.sum().backward()
+        want = torch.cosine_similarity(y, x.grad, dim=-1)  # type: ignore[arg-type]
+        torch.testing.assert_close(physics.cosine[k], want, rtol=1e-6, atol=1e-8)  # type: ignore[index]
+
+
 def test_the_cosine_is_between_momentum_and_the_gradient_of_the_energy() -> None:
     model, idx = make("softmax-ab2", form="paper", causal=False, **TIED), tokens(2, 6)
     seen = sf.watch(model, idx)
@@ -76,6 +96,8 @@ SENTENCES: list[tuple[str, dict[str, Any], str]] = [
     ("softmax-baseline", {}, "No Hamiltonian: a classical block"),
     ("softmax-yuriiformer", {}, "No Hamiltonian: a Nesterov step"),
     ("softmax-exp-euler", {}, "Free matrices, where a Hamiltonian needs A x and a symmetric B"),
+    ("softmax-exp-euler", {"with_rho": False}, "No Hamiltonian: z and rho are two terms of one energy"),
+    ("softmax-exp-euler", {"with_z": False, "with_rho": False}, "Free matrices, where a Hamiltonian needs A x"),
     ("linear-exp-euler", {}, "Free matrices, where a Hamiltonian needs symmetric A and V"),
     ("softmax-exp-euler", {**TIED}, "The Hamiltonian of each token by itself"),
     ("softmax-exp-euler", {**TIED, "form": "paper"}, "The Hamiltonian of the softmax system, row by row"),

@@ -134,7 +134,7 @@ def _advance(layer: Any, field: Field, x: Tensor, y: Tensor, step: Step, history
 
 def _own_parts(field: SoftmaxField) -> tuple[Tensor, Tensor, Tensor] | None:
     """B, mean and log z of a field that the fused step computes: form "own" with all its terms."""
-    fits = field.form == "own" and field.rho and field.dropout == 0 and field.output is None
+    fits = field.form == "own" and field.with_rho and field.dropout == 0 and field.output is None
     return (field.B, field.mean, field.log_z) if fits and field.B is not None and field.log_z is not None else None
 
 

@@ -18,7 +18,8 @@ from sympformer.nn.dynamics import Classical, Hamiltonian, Nesterov
 class Physics:
     """By layer, at the normalised positions and the momenta that a layer starts from. None: there is no such thing.
 
-        kinetic_i = <y_i, velocity_i> / 2        potential_i = -z_i (softmax, own), -z_i / 2 (paper), -<x_i, V x_i> / 2
+        kinetic_i = <y_i, velocity_i> / 2
+        potential_i = -z_i (softmax, own), -z_i / 2 (paper), -log z_i (without z and rho), -<x_i, V x_i> / 2 (linear)
 
     `hamiltonian` says in words whose energies these are, or why there are none.
     """
@@ -46,16 +47,17 @@ class Sighting:
         velocity, force = self.answer.both(self.y)
         found = {"cosine": cosine(self.y, force)}
         if isinstance(self.answer, SoftmaxField):
-            if self.answer.log_z is None:  # without z there are none of the energies that are made of it
+            found["z"] = self.answer.log_mean.squeeze(-1).exp()
+            if self.answer.with_z != self.answer.with_rho:  # two terms of one energy: one alone has none
                 return found
-            found["z"] = self.answer.log_z.squeeze(-1).exp()
         if (potential := POTENTIALS.get(type(self.answer))) is not None:
             found |= {"kinetic": (self.y * velocity).sum(-1) / 2, "potential": potential(self.answer, self.x)}
         return found
 
 
 def _softmax_potential(field: Any, x: Tensor) -> Tensor:
-    z = field.log_z.squeeze(-1).exp().sum(1)  # over heads
+    log_z = field.log_mean.squeeze(-1)  # (B, H, T)
+    z = log_z.exp().sum(1) if field.with_z else log_z.sum(1)
     return -z / 2 if field.form == "paper" else -z
 
 
@@ -86,6 +88,8 @@ def hamiltonian_of(layer: Any, causal: bool) -> str:
     oracle = layer.oracle if isinstance(layer, Hamiltonian) else None
     rows = "with full visibility, exactly" if not causal else "row by row, as the causal mask leaves it"
     if isinstance(oracle, SoftmaxOracle):
+        if oracle.with_z != oracle.with_rho:
+            return "No Hamiltonian: z and rho are two terms of one energy, and one of them is left out."
         if not oracle.tied or oracle.mobility.kind == "free":
             return _formula("A x and a symmetric B")
         if oracle.form == "own":

@@ -67,7 +67,8 @@ class Mobility(nn.Module):
 class SoftmaxField(Field):
     """The softmax field at fixed positions, in log form: z = exp(log_z), mean_i = sum_j P_ij v_j.
 
-    Without z all of it stands at z = 1: velocity = B y, force (own) = (rho_i/2 + 1) mean_i.
+    Without z all of it stands at z = 1: velocity = B y, force (own) = (rho_i/2 + 1) mean_i. Without rho as well it is
+    that of |y_i|^2 / 2 - log z_i where B = I and values are tied, since mean_i is then the gradient of log z_i.
     """
 
     form: str
@@ -75,12 +76,18 @@ class SoftmaxField(Field):
     attend: Attend
     v: Tensor  # (B, H, T, c)
     mean: Tensor  # (B, H, T, c)
-    log_z: Tensor | None  # (B, H, T, 1); None: z = 1
+    log_mean: Tensor  # (B, H, T, 1): of the kernel over the keys seen, within bounds
     memory: PairMemory | None
     dropout: float  # of the force; 0 where nothing is dropped
     large: bool = False  # whether B may have entries that float16 cannot hold
     output: Callable[[Tensor], Tensor] | None = None  # what mixes the forces of the heads
-    rho: bool = True  # whether the force has its kinetic part
+    with_z: bool = True
+    with_rho: bool = True  # whether the force has its kinetic part
+
+    @property
+    def log_z(self) -> Tensor | None:
+        """None: z = 1."""
+        return self.log_mean if self.with_z else None
 
     def velocity(self, y: Tensor) -> Tensor:
         """velocity_i = B y_i / z_i."""
@@ -117,7 +124,7 @@ class SoftmaxField(Field):
         return merge_heads(By if self.log_z is None else By * torch.exp(-self.log_z)).to(y.dtype)
 
     def _force(self, y: Tensor, By: Tensor) -> Tensor:
-        kinetic = self._kinetic(y, By) if self.rho else None
+        kinetic = self._kinetic(y, By) if self.with_rho else None
         force = self._own_force(kinetic)
         if self.form == "paper" and kinetic is not None:
             others = self._others(kinetic)
@@ -180,10 +187,10 @@ class SoftmaxOracle(nn.Module):
 
         attend = attending(q, k, scale, view) if view.kernels is None else showing(q, k, scale, view, self.n_head)
         mean, lse = attend(v)
-        log_z = (lse - view.log_n).clamp(-LOG_Z_BOUND, LOG_Z_BOUND).unsqueeze(-1) if self.with_z else None
+        log_mean = (lse - view.log_n).clamp(-LOG_Z_BOUND, LOG_Z_BOUND).unsqueeze(-1)
         drop = self.dropout if self.training else 0.0
-        large = self.mobility.kind == "derived"
-        return SoftmaxField(self.form, B, attend, v, mean, log_z, view.memory, drop, large, self.out, self.with_rho)
+        kind = drop, self.mobility.kind == "derived", self.out, self.with_z, self.with_rho
+        return SoftmaxField(self.form, B, attend, v, mean, log_mean, view.memory, *kind)
 
     def matrices(self) -> tuple[Tensor | None, Tensor | None]:
         """A where the value is tied to it, and B; None where it is the identity."""
