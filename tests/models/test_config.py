@@ -54,7 +54,9 @@ def test_presets_hold_the_papers_and_our_starts() -> None:
 def test_full_is_tuned_with_all_terms_of_the_softmax_flow(name: str) -> None:
     tuned, full = (sf.variant(name, preset=preset) for preset in ("tuned", "full"))
     terms: dict[str, Any] = {"with_z": True, "with_rho": True, "mobility": "free", "look_ahead": True, "mu": 0.001}
-    assert full == (tuned.replace(**terms) if full.architecture == "sympformer" and full.attention == "softmax" else tuned)
+    assert full == (
+        tuned.replace(**terms) if full.architecture == "sympformer" and full.attention == "softmax" else tuned
+    )
 
 
 @pytest.mark.parametrize("name", VARIANTS)

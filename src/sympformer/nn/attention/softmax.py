@@ -319,7 +319,9 @@ def check(cfg: StackConfig) -> None:
     if cfg.mobility == "derived" and cfg.value != "tied":
         raise InputError("mobility = 'derived' is Sym(V A^-1) and needs value = 'tied', which makes A explicit")
     if cfg.form == "paper" and not cfg.with_rho:
-        raise InputError("form = 'paper' adds the others' rho, which with_rho = False leaves out; choose form = 'own'")
+        raise InputError(
+            "form = 'paper' adds the others' rho, left out by with_rho = False: choose form = 'own' or preset = 'full'"
+        )
     if cfg.width_key != cfg.d_model and cfg.value != "tied":
         raise InputError("d_key needs value = 'tied' with softmax attention, whose kernel takes values as wide as keys")
 
