@@ -69,7 +69,7 @@ def registered() -> Iterator[None]:
 
 def config(part: str, **overrides: Any) -> sf.ModelConfig:
     options = ASKED[part] | overrides
-    return sf.variant(options.pop("variant"), **(SIZE | options))
+    return sf.variant(options.pop("variant"), "full", **(SIZE | options))
 
 
 def make(cfg: sf.ModelConfig) -> LanguageModel:
@@ -98,7 +98,7 @@ def test_properties(part: str) -> None:
 @pytest.mark.parametrize("form", ["own", "paper"])
 def test_an_integrator_may_ask_for_several_forces(form: str) -> None:
     """The cache keeps what the others' momenta were at each question."""
-    model = make(sf.variant("softmax-two-forces", **SIZE, form=form))
+    model = make(sf.variant("softmax-two-forces", "full", **SIZE, form=form))
     scale = max(1.0, model(tokens()).logits.abs().max().item())
     for name, deviation in worst_deviation(model).items():
         assert deviation <= 1e-11 * scale, name
