@@ -146,9 +146,9 @@ def test_runs_of_one_variant_differ_in_colour_and_marker() -> None:
 
 
 def test_twins_of_different_variants_and_presets_differ_too() -> None:
-    light = made_up.model("light", preset="light")
-    names = ["gpt", "gpt-1-head", "exp-euler", "light", "again"]  # two of one variant, three of another
-    results = made_up.results([*names[:3], light, names[4]])
+    full = made_up.model("full", preset="full")
+    names = ["gpt", "gpt-1-head", "exp-euler", "full", "again"]  # two of one variant, three of another
+    results = made_up.results([*names[:3], full, names[4]])
     places = ranking(results)
     lines = [line_of(places, results, name, "mean") for name in names]
     drawn = [(to_hex(line.get_markeredgecolor()), line.get_marker()) for line in lines]
