@@ -146,7 +146,7 @@ def test_the_plan_is_shown_and_nothing_made(tmp_path: Path, capsys: pytest.Captu
     [
         (["--models.deep.lr", "0.25"], {"deep": ("0.25", "n_layer 6"), "gpt": ("softmax-baseline",)}),
         (["--models.deep.lr=[0.5]", "--models.deep.tie_head=false"], {"deep": ("0.5", "n_layer 6", "tie_head false")}),
-        (["--models.new.variant", "softmax-ab2", "--models.new.mu", "0.5"], {"new": ("softmax-ab2", "mu 0.5")}),
+        (["--models.new.variant", "softmax-ab2", "--models.new.beta", "0.5"], {"new": ("softmax-ab2", "beta 0.5")}),
     ],
 )
 def test_one_option_of_one_model_leaves_its_others(
