@@ -47,10 +47,11 @@ def test_without_z_and_rho_the_energy_is_newtons() -> None:
     """x' = y and y' = force are the flow of |y|^2 / 2 - log z."""
     options = TIED | {"with_z": False, "with_rho": False, "mobility": "identity"}
     model, idx = make("softmax-exp-euler", **options), tokens(2, 6)
-    physics = sf.watch(model, idx).physics
+    seen = sf.watch(model, idx)
+    physics = seen.physics
     assert physics.z is not None
     for k, layer in enumerate(model.layers()):
-        x, y = (t.detach() for t in positions(model, sf.watch(model, idx), k))
+        x, y = (t.detach() for t in positions(model, seen, k))
         x.requires_grad_()
         A, _ = layer.oracle.matrices()
         scores = (x @ A.detach() @ x.detach().mT).masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf)

@@ -189,8 +189,10 @@ class SoftmaxOracle(nn.Module):
         mean, lse = attend(v)
         log_mean = (lse - view.log_n).clamp(-LOG_Z_BOUND, LOG_Z_BOUND).unsqueeze(-1)
         drop = self.dropout if self.training else 0.0
-        kind = drop, self.mobility.kind == "derived", self.out, self.with_z, self.with_rho
-        return SoftmaxField(self.form, B, attend, v, mean, log_mean, view.memory, *kind)
+        large = self.mobility.kind == "derived"
+        return SoftmaxField(
+            self.form, B, attend, v, mean, log_mean, view.memory, drop, large, self.out, self.with_z, self.with_rho
+        )
 
     def matrices(self) -> tuple[Tensor | None, Tensor | None]:
         """A where the value is tied to it, and B; None where it is the identity."""
