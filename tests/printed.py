@@ -126,9 +126,9 @@ def prepare_folder(root: Path) -> None:
 
     for folder in ("my-texts", "texts"):
         Path(folder).mkdir()
-        Path(folder, "a.txt").write_text("\n\n".join(data.story(0, i) for i in range(150)))
+        Path(folder, "a.txt").write_text("\n\n".join(data.stories(150)))
     for file in ("my.txt", "other.txt"):
-        Path(file).write_text("\n\n".join(data.story(1, i) for i in range(50)))
+        Path(file).write_text("\n\n".join(data.stories(50)))
     Path("package").mkdir()
     Path("package", "module.py").write_text(
         "import sympformer as sf\n\n"

@@ -39,7 +39,7 @@ def main(folder: Path, size: Size) -> training.TrainedRun:
 # lines separate documents here.
 def some_text(folder: Path, size: Size) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "stories.txt").write_text("\n\n".join(stories(size.stories, seed=0)), encoding="utf-8")
+    (folder / "stories.txt").write_text("\n\n".join(stories(size.stories)), encoding="utf-8")
     return folder
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Twin
 
-from sympformer.data.storybook import stories
+from sympformer.data import stories
 from sympformer.data.tokenizers import END_OF_TEXT, SHEET, TABLE, Tokenizer, bpe, load_tokenizer, make_tokenizer
 from sympformer.data.tokenizers.base import Tokenizer as Base
 from sympformer.errors import InputError
@@ -37,7 +37,7 @@ ODD = [
 def tokenizer(name: str) -> Tokenizer:
     if name == "gpt2":
         return make_tokenizer(f"gpt2:{MERGES}", list)
-    return make_tokenizer(name, lambda: stories(300, seed=0))
+    return make_tokenizer(name, lambda: stories(300))
 
 
 EVERY = ["byte", "bpe:400", "bpe:2048", pytest.param("gpt2", marks=needs_merges)]
@@ -89,7 +89,7 @@ def hugging_face(name: str) -> Twin:
 
 
 def test_hugging_face_agrees_on_stories() -> None:
-    texts = list(stories(200, seed=9))
+    texts = list(stories(200))
     theirs = [encoding.ids for encoding in hugging_face("bpe:2048").encode_batch(texts)]
     assert [ids.tolist() for ids in tokenizer("bpe:2048").encode_batch(texts)] == theirs
     assert hugging_face("bpe:2048").token_to_id(END_OF_TEXT) == tokenizer("bpe:2048").end_of_text
@@ -167,8 +167,8 @@ def test_gpt2_from_tiktokens_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_bpe_training_is_deterministic_across_processes() -> None:
     code = (
-        "from sympformer.data.storybook import stories; from sympformer.data.tokenizers import make_tokenizer;"
-        "print(make_tokenizer('bpe:2048', lambda: stories(300, seed=0)).fingerprint)"
+        "from sympformer.data import stories; from sympformer.data.tokenizers import make_tokenizer;"
+        "print(make_tokenizer('bpe:2048', lambda: stories(300)).fingerprint)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == tokenizer("bpe:2048").fingerprint
@@ -179,7 +179,7 @@ def test_bpe_trains_on_a_bounded_sample(monkeypatch: pytest.MonkeyPatch) -> None
     read = []
 
     def texts() -> Iterator[str]:
-        for text in stories(1_000, seed=0):
+        for text in stories(1_000):
             read.append(text)
             yield text
 

@@ -22,14 +22,12 @@ _LAZY: dict[str, str] = {
     "EvaluationBlocks": "sympformer.data.sampler",
     "Prepared": "sympformer.data.prepared",
     "Tokenizer": "sympformer.data.tokenizers",
-    "cloze": "sympformer.data.storybook",
     "load_prepared": "sympformer.data.prepared",
     "load_tokenizer": "sympformer.data.tokenizers",
     "make_tokenizer": "sympformer.data.tokenizers",
     "open_corpus": "sympformer.data.corpora",
     "prepare": "sympformer.data.preparation",
-    "stories": "sympformer.data.storybook",
-    "story": "sympformer.data.storybook",
+    "stories": "sympformer.data.corpora",
     "validation_blocks": "sympformer.data.sampler",
 }
 
@@ -38,15 +36,13 @@ if TYPE_CHECKING:  # type checkers see what the names are
     from sympformer.data.corpora import Corpus as Corpus
     from sympformer.data.corpora import Document as Document
     from sympformer.data.corpora import open_corpus as open_corpus
+    from sympformer.data.corpora import stories as stories
     from sympformer.data.preparation import prepare as prepare
     from sympformer.data.prepared import Prepared as Prepared
     from sympformer.data.prepared import load_prepared as load_prepared
     from sympformer.data.sampler import BlockSampler as BlockSampler
     from sympformer.data.sampler import EvaluationBlocks as EvaluationBlocks
     from sympformer.data.sampler import validation_blocks as validation_blocks
-    from sympformer.data.storybook import cloze as cloze
-    from sympformer.data.storybook import stories as stories
-    from sympformer.data.storybook import story as story
     from sympformer.data.tokenizers import Tokenizer as Tokenizer
     from sympformer.data.tokenizers import load_tokenizer as load_tokenizer
     from sympformer.data.tokenizers import make_tokenizer as make_tokenizer

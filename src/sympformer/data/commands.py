@@ -31,12 +31,12 @@ def prepare(
     """Turn text into token files for training.
 
     Args:
-        corpus: storybook or storybook:N (stories made by this package), tinystories, openwebtext or hub:OWNER/NAME
-            (from the Hugging Face hub), or the path of a .txt, .md, .html, .jsonl, .csv or .parquet file, plain or .gz,
-            or a folder of them.
+        corpus: storybook or storybook:N (stories that come with the package), tinystories, openwebtext or
+            hub:OWNER/NAME (from the Hugging Face hub), or the path of a .txt, .md, .html, .jsonl, .csv or .parquet
+            file, plain or .gz, or a folder of them.
         tokenizer: bpe:N (trained on the corpus), gpt2 or gpt2:PATH/merges.txt, byte, or a folder with a saved one.
         out: folder to write; by default data/<corpus>-<tokenizer>.
-        seed: draws the held-out documents, and the stories of the storybook.
+        seed: draws the held-out documents.
         validation: share of the text to hold out for validation, where the corpus has no such split of its own.
         test: share of the text to hold out for a test, where the corpus has no such split of its own.
         column: field or column that holds the text in .jsonl, .csv, .parquet and hub datasets.

@@ -2,17 +2,20 @@
 
 | corpus | documents |
 |---|---|
-| `storybook`, `storybook:N` | the first N (default 20,000) stories of the package's own generator |
+| `storybook`, `storybook:N` | the first N (default all 20,000) of the stories that come with the package |
 | `tinystories`, `openwebtext`, `hub:OWNER/NAME[:CONFIG]` | a dataset of the Hugging Face hub, streamed |
 | a path | .txt, .md, .html, .jsonl, .csv, .parquet (each plain or .gz), or a folder of them |
 
 A name wins over a path; write `./tinystories` for a folder of that name.
 """
 
+import json
+import lzma
 import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import resources
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,9 +26,9 @@ from sympformer.data.corpora.hub import HUB, open_hub
 from sympformer.data.corpora.source import SPLITS, Item, Shares, Source, assign
 from sympformer.errors import InputError, unknown_name
 
-__all__ = ["SPLITS", "Corpus", "Document", "OnBadFile", "Reading", "Shares", "open_corpus"]
+__all__ = ["SPLITS", "Corpus", "Document", "OnBadFile", "Reading", "Shares", "open_corpus", "stories"]
 
-STORIES = 20_000
+STORIES = 20_000  # in stories.jsonl.xz, which the code at commit f10bd74 wrote: its storybook, version 1, seed 0
 
 
 class Document(NamedTuple):
@@ -107,19 +110,19 @@ def open_corpus(
 ) -> Corpus:
     """The corpus of a name or path.
 
-    shares: documents to hold out where the corpus has no split of its own. seed: draws them, and the storybook's
-    stories. limit: take only the first so many documents of each of the source's splits.
+    shares: documents to hold out where the corpus has no split of its own. seed: draws them. limit: take only the
+    first so many documents of each of the source's splits.
     """
     if limit is not None and not 1 <= limit <= sys.maxsize:
         raise InputError(f"limit {limit} is not a positive number of documents")
     reading = reading or Reading()
-    return Corpus(_open(name, seed, reading), shares or Shares(), seed, limit, reading)
+    return Corpus(_open(name, reading), shares or Shares(), seed, limit, reading)
 
 
-def _open(name: str, seed: int, reading: Reading) -> Source:
+def _open(name: str, reading: Reading) -> Source:
     kind, _, rest = name.partition(":")
     if kind == "storybook":
-        return _open_storybook(name, rest, seed)
+        return _open_storybook(name, rest)
     if name in HUB or kind == "hub":
         return open_hub(name, reading.column)
     expanded = os.path.expanduser(name)
@@ -129,21 +132,24 @@ def _open(name: str, seed: int, reading: Reading) -> Source:
     return open_files(path, name, reading)
 
 
-def _open_storybook(name: str, count: str, seed: int) -> Source:
+def _open_storybook(name: str, count: str) -> Source:
     n = int(count) if count.isascii() and count.isdigit() and len(count) < 13 else 0
     n = STORIES if name == "storybook" else n
-    if n < 1:
-        raise InputError(f"corpus {name!r} is not storybook:N with a number of stories, like storybook:5000")
+    if not 1 <= n <= STORIES:
+        raise InputError(f"corpus {name!r} is not storybook:N with 1 to {STORIES:,} stories, like storybook:5000")
 
     def tell() -> Iterator[Item]:
-        from sympformer.data.storybook import stories
-
-        for i, text in enumerate(stories(n, seed), start=1):
+        for i, text in enumerate(stories(n), start=1):
             yield Item(text, i / n)
 
-    from sympformer.data.storybook import VERSION
+    return Source(name, "storybook", {"stories": n}, {"train": tell})
 
-    return Source(name, "storybook", {"stories": n, "seed": seed, "version": VERSION}, {"train": tell})
+
+def stories(n: int = STORIES) -> Iterator[str]:
+    """The first n of the stories that come with the package."""
+    file = resources.files("sympformer.data").joinpath("stories.jsonl.xz")
+    with file.open("rb") as packed, lzma.open(packed) as lines:
+        yield from map(json.loads, islice(lines, n))
 
 
 def _clean(items: Iterator[Item], limit: int | None) -> Iterator[Item]:
