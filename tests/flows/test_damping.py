@@ -1,14 +1,16 @@
 """alpha, eta, sigma and the exponential weight against independent quadrature, limits and gradients."""
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
 import torch
 from scipy.integrate import quad
+from torch import Tensor
 
 from sympformer import flows
-from sympformer.flows.damping import _gauss_legendre, log_linear_weight
+from sympformer.flows.damping import _gauss_legendre
 from tests.flows.cases import DAMPINGS, SYSTEMS, D, randn, relative_error
 
 SCHEDULES = {
@@ -24,12 +26,14 @@ TIMES = (1e-4, 0.1, 1.0, 7.0, 1000.0)
 STEPS = (1e-6, 1e-3, 0.1, 1.0, 10.0)
 
 
-def weight_by_quadrature(r: float, m: float, t: float, h: float) -> float:
-    """Adaptive quadrature of integral_t^{t+h} (s/(t+h))^r exp(-m (t+h-s)) ds on a geometric mesh towards both ends."""
+def weight_by_quadrature(
+    r: float, m: float, t: float, h: float, factor: Callable[[float], float] = lambda u: 1.0
+) -> float:
+    """integral_0^h factor(u) (1 - u/(t+h))^r exp(-m u) du, adaptively on a geometric mesh towards both ends."""
     end = t + h
     mesh = sorted({0.0, h, *(h * 2.0**-k for k in range(1, 22)), *(h - h * 2.0**-k for k in range(1, 22))})
     pieces = (
-        quad(lambda u: ((end - u) / end) ** r * math.exp(-m * u), a, b, epsabs=0, epsrel=1e-13)[0]
+        quad(lambda u: factor(u) * ((end - u) / end) ** r * math.exp(-m * u), a, b, epsabs=0, epsrel=1e-13)[0]
         for a, b in pairwise(mesh)
         if m * a < 700
     )
@@ -81,16 +85,18 @@ def test_learnable_coefficients_pass_gradients() -> None:
 @pytest.mark.parametrize("h", STEPS)
 @pytest.mark.parametrize("t", TIMES)
 @pytest.mark.parametrize(("r", "m"), [(3.0, 1e-4), (0.5, 0.0), (10.7, 25.0)])
-def test_gradient_of_the_weight_is_the_quadratures(r: float, m: float, t: float, h: float) -> None:
-    """The gradient written out, against autograd through the quadrature; (t, h) as vectors, r and m shared by both."""
-    values = ([t, 2 * t], [h, h / 3], r, m)
-    inputs = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in values]
-    weight = flows.LogLinear(inputs[2], inputs[3]).weight(inputs[0], inputs[1])
-    naive = log_linear_weight(*inputs)
-    assert torch.equal(weight, naive)
-    g = torch.tensor([1.0, -0.7], dtype=torch.float64)
-    for got, want in zip(torch.autograd.grad(weight, inputs, g), torch.autograd.grad(naive, inputs, g), strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-8, atol=1e-12)
+def test_gradient_of_the_weight(r: float, m: float, t: float, h: float) -> None:
+    """dw/dh = 1 - alpha(T) w and dw/dt = dw/dh - sigma with T = t + h; dw/dr and dw/dm against quadrature."""
+    inputs = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (t, h, r, m)]
+    damping, end = flows.LogLinear(*inputs[2:]), t + h
+    w = damping.weight(*inputs[:2])
+    along_t, along_h, along_r, along_m = (slope.item() for slope in torch.autograd.grad(w, inputs))
+    want, sigma = (1 - damping.alpha(end) * w).item(), damping.sigma(t, h).item()
+    assert along_h == pytest.approx(want, rel=1e-8, abs=1e-11)
+    assert along_t == pytest.approx(want - sigma, rel=1e-8, abs=1e-11)
+    by_r = weight_by_quadrature(r, m, t, h, lambda u: math.log1p(-u / end) if u < end else 0.0)
+    assert along_r == pytest.approx(by_r, rel=1e-8)
+    assert along_m == pytest.approx(weight_by_quadrature(r, m, t, h, lambda u: -u), rel=1e-8)
 
 
 def test_what_is_kept_in_inference_mode_serves_gradients_later() -> None:
@@ -99,14 +105,25 @@ def test_what_is_kept_in_inference_mode_serves_gradients_later() -> None:
     with torch.inference_mode():
         flows.LogLinear(3.0, 0.2).weight(1.0, 0.5)
     inputs = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (1.0, 0.5, 3.0, 0.2)]
-    assert torch.autograd.gradcheck(log_linear_weight, inputs)
+    assert torch.autograd.gradcheck(lambda t, h, r, m: flows.LogLinear(r, m).weight(t, h), inputs)
 
 
-def test_vectors_of_coefficients() -> None:
-    r, t, h = (torch.tensor(v, dtype=torch.float64) for v in ([1.0, 3.0], [0.5, 2.0], [0.1, 4.0]))
-    together = flows.LogLinear(r, 0.2).weight(t, h)
-    apart = [flows.LogLinear(float(r[i]), 0.2).weight(float(t[i]), float(h[i])) for i in range(2)]
-    assert relative_error(together, torch.stack(apart)) < 1e-14
+@pytest.mark.parametrize("r", [None, 0.0, 3.0])
+@pytest.mark.parametrize("m", [None, 0.0, 0.4])
+def test_vectors_over_layers(r: float | None, m: float | None) -> None:
+    """All factors of all layers at once are those of each layer alone, and so are their gradients; None: a vector."""
+    values = torch.tensor([[0.5, 2.0, 9.0], [0.1, 4.0, 1e-3], [1.0, 3.0, 0.2], [0.2, 0.7, 30.0]]).double()
+    t, h, *learned = values.requires_grad_()
+
+    def factors(t: Tensor, h: Tensor, r_layer: Tensor, m_layer: Tensor) -> Tensor:
+        damping = flows.LogLinear(r_layer if r is None else r, m_layer if m is None else m)
+        return torch.stack((damping.alpha(t), damping.sigma(t, h), damping.weight(t, h)))
+
+    together = factors(t, h, *learned)
+    apart = torch.stack([factors(*layer) for layer in values.unbind(1)], 1)
+    torch.testing.assert_close(together, apart, rtol=1e-14, atol=0)
+    slopes = (torch.autograd.grad((each * randn(3, 3)).sum(), values)[0] for each in (together, apart))
+    torch.testing.assert_close(*slopes, rtol=1e-12, atol=1e-14)
 
 
 def test_float32_is_accurate_to_its_rounding() -> None:

@@ -1,7 +1,19 @@
-"""The paper's mathematics on particles: pure functions of tensors, float64-clean, torch only."""
+"""The paper's mathematics on particles: pure functions of tensors, float64-clean."""
 
 from sympformer.flows import elliptic
+from sympformer.flows.attention import LinearAttention, SoftmaxAttention
 from sympformer.flows.damping import Constant, LogLinear, Nesterov
+from sympformer.flows.energies import (
+    KL,
+    Functional,
+    Interaction,
+    Potential,
+    Stein,
+    Wasserstein,
+    bilinear_kernel,
+    gaussian_kernel,
+    quadratic_potential,
+)
 from sympformer.flows.integrators import (
     ACCELERATED,
     INTEGRATORS,
@@ -12,26 +24,11 @@ from sympformer.flows.integrators import (
     Step,
     get_integrator,
 )
+from sympformer.flows.quadratic import Quadratic
 from sympformer.flows.simulate import Path, simulate
-from sympformer.flows.systems import (
-    KL,
-    Field,
-    Functional,
-    Interaction,
-    LinearAttention,
-    Potential,
-    Quadratic,
-    SoftmaxAttention,
-    Stein,
-    System,
-    Wasserstein,
-    bilinear_kernel,
-    gaussian_kernel,
-    quadratic_potential,
-)
-from sympformer.flows.undamped import Undamped
+from sympformer.flows.system import Field, System, Undamped
 
-__all__ = [
+__all__ = [  # fmt: skip
     "ACCELERATED",
     "INTEGRATORS",
     "KL",

@@ -1,7 +1,5 @@
 """Checks of what callers hand in. Every failure is one sentence that names the argument."""
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -22,44 +20,36 @@ def matrix(name: str, M: Tensor) -> Tensor:
 
 def symmetric(name: str, M: Tensor) -> Tensor:
     """M = M', up to rounding."""
-    matrix(name, M)
-    defect = (M - M.mT).abs().max().item()
+    defect = (matrix(name, M) - M.mT).abs().max().item()
     if defect > 100 * torch.finfo(M.dtype).eps * max(1.0, M.abs().max().item()):
-        raise InputError(
-            f"{name} must be symmetric, its largest asymmetry is {defect:.2g}; use ({name} + {name}.mT) / 2"
-        )
+        hint = f"use ({name} + {name}.mT) / 2"
+        raise InputError(f"{name} must be symmetric, its largest asymmetry is {defect:.2g}; {hint}")
     return M
 
 
 def positive_definite(name: str, M: Tensor) -> Tensor:
     """M is symmetric with all eigenvalues above zero."""
-    symmetric(name, M)
-    smallest = torch.linalg.eigvalsh(M.detach()).min().item()
+    smallest = torch.linalg.eigvalsh(symmetric(name, M).detach()).min().item()
     if smallest <= 0:
-        raise InputError(
-            f"{name} must be positive definite, its smallest eigenvalue is {smallest:.2g}; add a multiple of I"
-        )
+        found = f"its smallest eigenvalue is {smallest:.2g}"
+        raise InputError(f"{name} must be positive definite, {found}; add a multiple of I")
     return M
 
 
 def same_size(**matrices: Tensor) -> None:
     """All matrices have one dimension d, dtype and device."""
-    (first, M), *rest = matrices.items()
+    (first, M), *rest = ((name, f"{tuple(M.shape)} {M.dtype} {M.device}") for name, M in matrices.items())
     for name, other in rest:
-        if other.shape != M.shape or other.dtype != M.dtype or other.device != M.device:
-            raise InputError(
-                f"{first} and {name} must agree in shape, dtype and device, got {tuple(M.shape)} {M.dtype} {M.device}"
-                f" and {tuple(other.shape)} {other.dtype} {other.device}"
-            )
+        if other != M:
+            raise InputError(f"{first} and {name} must agree in shape, dtype and device, got {M} and {other}")
 
 
 def particles(x: Tensor, d: int | None = None, name: str = "x") -> Tensor:
     """x has shape (..., N, d) with at least one particle."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         raise InputError(f"{name} must be a floating-point tensor of shape (..., N, d)")
-    if x.ndim < 2 or x.shape[-2] < 1 or x.shape[-1] != (d if d is not None else x.shape[-1]):
-        want = f"(..., N, {d})" if d is not None else "(..., N, d)"
-        raise InputError(f"{name} must have shape {want} with N >= 1, got {tuple(x.shape)}")
+    if x.ndim < 2 or x.shape[-2] < 1 or x.shape[-1] != (d or x.shape[-1]):
+        raise InputError(f"{name} must have shape (..., N, {d or 'd'}) with N >= 1, got {tuple(x.shape)}")
     return x
 
 
@@ -71,18 +61,12 @@ def same_shape(x: Tensor, y: Tensor) -> None:
 
 def positive(name: str, value: float | Tensor) -> None:
     """A number (or every entry of a tensor) is finite and above zero."""
-    if not _all_in(value, 0.0, strict=True):
+    entries = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+    if not bool((entries > 0).all() and entries.isfinite().all()):
         raise InputError(f"{name} must be positive and finite, got {value}")
 
 
-def not_negative(name: str, value: float | Tensor) -> None:
-    """A number (or every entry of a tensor) is finite and not below zero."""
-    if not _all_in(value, 0.0, strict=False):
+def not_negative(name: str, value: float) -> None:
+    """A number is finite and not below zero."""
+    if not 0 <= value < float("inf"):
         raise InputError(f"{name} must not be negative and must be finite, got {value}")
-
-
-def _all_in(value: float | Tensor, low: float, strict: bool) -> bool:
-    """Whether a number, or every entry of a tensor, is finite and above `low` (or equal to it, unless strict)."""
-    if isinstance(value, Tensor):
-        return bool(((value > low) if strict else (value >= low)).all() and torch.isfinite(value).all())
-    return math.isfinite(value) and (value > low if strict else value >= low)

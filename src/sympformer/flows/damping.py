@@ -4,24 +4,24 @@
     sigma(t, h) = exp(-(eta(t+h) - eta(t)))
     w(t, h) = integral_t^{t+h} exp(-(eta(t+h) - eta(s))) ds
 
-r = 0 is constant damping, (r = 3, m = 0) is Nesterov's. Coefficients may be tensors; gradients reach them.
+r = 0 is constant damping, (r = 3, m = 0) is Nesterov's. Coefficients, times and steps may be numbers or tensors, one
+entry a layer say; gradients reach them all.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sympformer.errors import InputError
 from sympformer.flows import checks
 
 Scalar = float | Tensor
 
-# exp(-CUT) is below the rounding of float64 relative to the integrals it is cut from
-CUT = 45.0
+CUT = 45.0  # exp(-CUT) is below the rounding of float64 relative to the integrals it is cut from
 NODES = 64
 
 
@@ -61,34 +61,28 @@ class LogLinear:
 
     def alpha(self, t: Scalar) -> Tensor:
         """The damping rate r/t + m."""
-        t = self._time(t)
+        t = _time(t)
         return self.r / t + self.m if self.singular else torch.zeros_like(t) + self.m
 
     def eta(self, t: Scalar) -> Tensor:
         """The accumulated damping, zero at t0."""
-        return self._between(torch.as_tensor(self.t0, dtype=torch.float64), self._time(t) - self.t0)
+        return self._between(torch.as_tensor(self.t0, dtype=torch.float64), _time(t) - self.t0)
 
     def sigma(self, t: Scalar, h: Scalar) -> Tensor:
         """exp(-(eta(t+h) - eta(t))) = (t/(t+h))^r exp(-m h): what a free momentum keeps over the step."""
-        return torch.exp(-self._between(self._time(t), h))
+        return torch.exp(-self._between(_time(t), h))
 
     def weight(self, t: Scalar, h: Scalar) -> Tensor:
         """w(t, h): what a constant force adds to the momentum over the step, damping included."""
-        t = self._time(t)
+        t = _time(t)
         if not self.singular:
             return _constant_weight(self.m, t, h)
-        inputs = [t, *(torch.as_tensor(value, dtype=t.dtype, device=t.device) for value in (h, self.r, self.m))]
-        if torch.is_grad_enabled() and any(value.requires_grad for value in inputs):
-            return _LogLinearWeight.apply(*inputs)
-        return log_linear_weight(*inputs)
+        return _log_linear_weight(t, *(torch.as_tensor(v, dtype=t.dtype, device=t.device) for v in (h, self.r, self.m)))
 
     def _between(self, t: Tensor, h: Scalar) -> Tensor:
         """eta(t + h) - eta(t), accurate for small h."""
         linear = self.m * h
         return self.r * torch.log1p(h / t) + linear if self.singular else torch.zeros_like(t) + linear
-
-    def _time(self, t: Scalar) -> Tensor:
-        return t if isinstance(t, Tensor) else torch.as_tensor(t, dtype=torch.float64)
 
 
 def Constant(m: Scalar, t0: float = 0.0) -> LogLinear:
@@ -101,6 +95,10 @@ def Nesterov(r: Scalar = 3.0, t0: float = 1.0) -> LogLinear:
     return LogLinear(r=r, m=0.0, t0=t0)
 
 
+def _time(t: Scalar) -> Tensor:
+    return t if isinstance(t, Tensor) else torch.as_tensor(t, dtype=torch.float64)
+
+
 def _constant_weight(m: Scalar, t: Tensor, h: Scalar) -> Tensor:
     """(1 - exp(-m h))/m, and h where m h is too small to tell."""
     mh = torch.zeros_like(t) + m * h
@@ -109,60 +107,28 @@ def _constant_weight(m: Scalar, t: Tensor, h: Scalar) -> Tensor:
     return h * torch.where(tiny, 1 - mh / 2, -torch.expm1(-safe) / safe)
 
 
-def log_linear_weight(t: Tensor, h: Tensor, r: Tensor, m: Tensor) -> Tensor:
-    """w = integral_0^h (1 - u/T)^r exp(-m u) du with T = t + h, by Gauss-Legendre quadrature."""
-    return _quadrature(t, h, r, m)[0].sum(-1)
-
-
-def _quadrature(t: Tensor, h: Tensor, r: Tensor, m: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Terms whose sum is w, and the nodes q and u they belong to, each (..., NODES).
+def _log_linear_weight(t: Tensor, h: Tensor, r: Tensor, m: Tensor) -> Tensor:
+    """w = integral_0^h (1 - u/T)^r exp(-m u) du with T = t + h, by Gauss-Legendre quadrature.
 
     With u = T (1 - exp(-q)) the integrand becomes T exp(-(r+1) q - m u(q)), entire in q, so that a t close to zero
     (an end-point singularity in u) costs nothing. In u the exponent is convex with slope at least m + r/T, in q it
-    grows at least like (r+1) q: both give a rigorous point beyond which nothing is left to add.
+    grows at least like (r+1) q: both give a rigorous point beyond which nothing is left to add, or to differentiate.
     """
     end, above = t + h, r + 1
-    length = torch.log1p(h / t)  # q at the end of the step: log(T/t)
-    share = CUT / (m * end + r)  # the cut in u, as a part of T
-    far = share >= 0.999  # it lies beyond (or at) the pole: only the cut in q counts
-    cut_q = torch.where(far, length, -torch.log1p(-torch.where(far, 0.5, share)))
-    upper = torch.minimum(torch.minimum(length, cut_q), CUT / above)
+    with torch.no_grad():
+        share = CUT / (m * end + r)  # the cut in u, as a part of T; at the pole and beyond only the cut in q counts
+        cut = torch.minimum(torch.where(share < 0.999, -torch.log1p(-share), torch.inf), CUT / above)
+    upper = torch.minimum(torch.log1p(h / t), cut)  # q at the end of the step is log(T/t)
     nodes, weights = _gauss_legendre(t.dtype, t.device)
-    q = upper.unsqueeze(-1) * nodes
+    q = upper.unsqueeze(-1) * nodes  # (..., NODES)
     u = -torch.expm1(-q) * end.unsqueeze(-1)
-    terms = torch.exp(-(above.unsqueeze(-1) * q + m.unsqueeze(-1) * u)) * weights
-    return terms * (upper * end).unsqueeze(-1), q, u
-
-
-class _LogLinearWeight(torch.autograd.Function):
-    """`log_linear_weight` with its gradient written out: autograd would replay some eighty tiny operations a layer.
-
-    dw/dh = 1 - alpha(T) w       dw/dt = dw/dh - sigma       (w solves that equation from w = 0 on)
-    dw/dr = integral log(1 - u/T) f du = -integral q f du       dw/dm = -integral u f du
-    """
-
-    @staticmethod
-    def forward(ctx: Any, t: Tensor, h: Tensor, r: Tensor, m: Tensor) -> Tensor:
-        terms, q, u = _quadrature(t, h, r, m)
-        weight, damping = terms.sum(-1), LogLinear(r, m)
-        along_h = 1 - damping.alpha(t + h) * weight
-        along_t = along_h - damping.sigma(t, h)
-        ctx.save_for_backward(along_t, along_h, -(terms * q).sum(-1), -(terms * u).sum(-1))
-        ctx.shapes = [value.shape for value in (t, h, r, m)]
-        return weight
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        slopes = zip(ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad, strict=True)
-        return tuple((g * slope).sum_to_size(shape) if needed else None for slope, shape, needed in slopes)
+    f = torch.exp(-(above.unsqueeze(-1) * q + m.unsqueeze(-1) * u))
+    return upper * end * (f @ weights)
 
 
 @lru_cache(maxsize=16)
 @torch.inference_mode(False)  # they are kept, and may be needed for gradients later
 def _gauss_legendre(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Nodes and weights on [0, 1]: eigenvalues of the Jacobi matrix (Golub and Welsch)."""
-    k = torch.arange(1, NODES, dtype=torch.float64)
-    off = k / torch.sqrt(4 * k * k - 1)
-    nodes, vectors = torch.linalg.eigh(torch.diag(off, 1) + torch.diag(off, -1))
-    return ((nodes + 1) / 2).to(dtype).to(device), (vectors[0] ** 2).to(dtype).to(device)
+    """Nodes and weights on [0, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    return torch.tensor((nodes + 1) / 2, dtype=dtype, device=device), torch.tensor(weights / 2, dtype=dtype).to(device)

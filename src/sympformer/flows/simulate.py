@@ -10,7 +10,7 @@ from sympformer.errors import DivergenceError, InputError
 from sympformer.flows import checks
 from sympformer.flows.damping import LogLinear, Nesterov
 from sympformer.flows.integrators import Integrator, Step, get_integrator
-from sympformer.flows.systems.base import System
+from sympformer.flows.system import System
 from sympformer.progress import steps_with_progress
 
 BOUND = 1e9

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from sympformer.flows import LogLinear, Step
 from sympformer.flows.damping import Scalar
-from sympformer.flows.systems.base import SeparableField
+from sympformer.flows.system import SeparableField
 from sympformer.inertia.config import FIRST_TIME, InertiaConfig, scheme
 from sympformer.nn.scalars import LearnedScalars
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, get_args
 from sympformer.config_checks import check_names, check_types
 from sympformer.errors import InputError
 from sympformer.flows import INTEGRATORS, FrozenIntegrator
-from sympformer.flows.systems.softmax import Form
+from sympformer.flows.attention import Form
 from sympformer.nn.scalars import SMALLEST
 from sympformer.nn.tables import ATTENTIONS, DYNAMICS, MLPS, NO_MLP, POSITIONS, check_choice
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from sympformer.flows.damping import Scalar
 from sympformer.flows.integrators.base import FrozenIntegrator, State, Step
-from sympformer.flows.systems.base import Field
+from sympformer.flows.system import Field
 
 
 class Slopes(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from sympformer.flows.damping import Damping, Scalar
-from sympformer.flows.systems.base import Field
+from sympformer.flows.system import Field
 
 Oracle = Callable[[Tensor], Field]
 State = tuple[Tensor, Tensor, Any]  # x, y, history

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from sympformer.flows.integrators.ab2 import Slopes, extrapolate
 from sympformer.flows.integrators.base import FrozenIntegrator, State, Step
-from sympformer.flows.systems.base import Field
+from sympformer.flows.system import Field
 
 
 class EtdAB2(FrozenIntegrator):

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from sympformer.flows.integrators.base import FrozenIntegrator, State, Step
-from sympformer.flows.systems.base import Field
+from sympformer.flows.system import Field
 
 
 class SymplecticEuler(FrozenIntegrator):

@@ -19,7 +19,7 @@ from sympformer.atomic import staged_files
 from sympformer.errors import InputError, unknown_name
 from sympformer.flows import INTEGRATORS, LinearAttention, LogLinear, System
 from sympformer.flows.elliptic import Elliptic
-from sympformer.flows.systems.softmax import Form
+from sympformer.flows.attention import Form
 from sympformer.progress import steps_with_progress
 from sympformer.studies.flow import table
 from sympformer.studies.flow.law import StartName, check_start, compare, make_family, start_law

@@ -17,7 +17,7 @@ from sympformer.flows import (
     Wasserstein,
     gaussian_kernel,
 )
-from sympformer.flows.systems.softmax import Form
+from sympformer.flows.attention import Form
 
 SystemName = Literal["linear", "softmax", "quadratic", "wasserstein", "stein"]
 DampingName = Literal["nesterov", "constant", "log-linear"]

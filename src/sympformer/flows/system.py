@@ -11,9 +11,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from sympformer.flows import checks
+from sympformer.flows.damping import LogLinear, Scalar
 
 
 class Field(Protocol):
@@ -62,9 +64,7 @@ class System(ABC):
 
     dim: int | None = None  # d, where the system fixes it
     lower_bound: float | None = None  # infimum of the potential energy, where it is known and finite
-
-    def __init__(self) -> None:
-        self.kernel_calls = 0
+    kernel_calls: int = 0
 
     def at(self, x: Tensor) -> Field:
         """The field at positions x: one kernel evaluation."""
@@ -107,7 +107,33 @@ class System(ABC):
     def _field(self, x: Tensor) -> Field: ...
 
     @abstractmethod
-    def kinetic(self, x: Tensor, y: Tensor) -> Tensor: ...
-
-    @abstractmethod
     def potential(self, x: Tensor) -> Tensor: ...
+
+    def kinetic(self, x: Tensor, y: Tensor) -> Tensor:
+        """1/2 |y|^2, that of a separable system."""
+        return (y * y).sum((-2, -1)) / 2
+
+
+@dataclass(frozen=True)
+class Undamped:
+    """A system and its damping in the variables (x, P), P = e^eta y, where the damped flow is Hamiltonian:
+
+    H~(t, x, P) = e^eta(t) H(x, e^-eta(t) P)        x' = dH~/dP        P' = -dH~/dx, without a damping term
+    """
+
+    system: System
+    damping: LogLinear
+
+    def hamiltonian(self, t: Scalar, x: Tensor, P: Tensor) -> Tensor:
+        scale = self._scale(t, x)
+        return scale * self.system.hamiltonian(x, P / scale)
+
+    def velocity(self, t: Scalar, x: Tensor, P: Tensor) -> Tensor:
+        return self.system.velocity(x, P / self._scale(t, x))
+
+    def force(self, t: Scalar, x: Tensor, P: Tensor) -> Tensor:
+        scale = self._scale(t, x)
+        return scale * self.system.force(x, P / scale)
+
+    def _scale(self, t: Scalar, x: Tensor) -> Tensor:
+        return torch.exp(self.damping.eta(t)).to(x)

@@ -9,7 +9,7 @@ from torch import Tensor
 from sympformer.errors import InputError
 from sympformer.flows import checks
 from sympformer.flows.damping import LogLinear
-from sympformer.flows.systems.base import SeparableField, System
+from sympformer.flows.system import SeparableField, System
 
 
 class Quadratic(System):
@@ -18,14 +18,10 @@ class Quadratic(System):
     lower_bound = 0.0
 
     def __init__(self, K: Tensor) -> None:
-        super().__init__()
         self.K, self.dim = checks.positive_definite("K", K), K.shape[0]
 
     def _field(self, x: Tensor) -> SeparableField:
         return SeparableField(x @ self.K)
-
-    def kinetic(self, x: Tensor, y: Tensor) -> Tensor:
-        return (y * y).sum((-2, -1)) / 2
 
     def potential(self, x: Tensor) -> Tensor:
         return (x * (x @ self.K)).sum((-2, -1)) / 2
