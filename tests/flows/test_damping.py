@@ -88,8 +88,8 @@ def test_learnable_coefficients_pass_gradients() -> None:
 def test_gradient_of_the_weight(r: float, m: float, t: float, h: float) -> None:
     """dw/dh = 1 - alpha(T) w and dw/dt = dw/dh - sigma with T = t + h; dw/dr and dw/dm against quadrature."""
     inputs = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (t, h, r, m)]
-    damping, end = flows.LogLinear(*inputs[2:]), t + h
-    w = damping.weight(*inputs[:2])
+    damping, end = flows.LogLinear(inputs[2], inputs[3]), t + h
+    w = damping.weight(inputs[0], inputs[1])
     along_t, along_h, along_r, along_m = (slope.item() for slope in torch.autograd.grad(w, inputs))
     want, sigma = (1 - damping.alpha(end) * w).item(), damping.sigma(t, h).item()
     assert along_h == pytest.approx(want, rel=1e-8, abs=1e-11)

@@ -28,34 +28,10 @@ from sympformer.flows.quadratic import Quadratic
 from sympformer.flows.simulate import Path, simulate
 from sympformer.flows.system import Field, System, Undamped
 
-__all__ = [  # fmt: skip
-    "ACCELERATED",
-    "INTEGRATORS",
-    "KL",
-    "Constant",
-    "Euler",
-    "Field",
-    "FrozenIntegrator",
-    "Functional",
-    "Integrator",
-    "Interaction",
-    "LinearAttention",
-    "LogLinear",
-    "Nesterov",
-    "Oracle",
-    "Path",
-    "Potential",
-    "Quadratic",
-    "SoftmaxAttention",
-    "Stein",
-    "Step",
-    "System",
-    "Undamped",
-    "Wasserstein",
-    "bilinear_kernel",
-    "elliptic",
-    "gaussian_kernel",
-    "get_integrator",
-    "quadratic_potential",
-    "simulate",
+# fmt: off
+__all__ = [
+    "ACCELERATED", "INTEGRATORS", "KL", "Constant", "Euler", "Field", "FrozenIntegrator", "Functional",
+    "Integrator", "Interaction", "LinearAttention", "LogLinear", "Nesterov", "Oracle", "Path", "Potential",
+    "Quadratic", "SoftmaxAttention", "Stein", "Step", "System", "Undamped", "Wasserstein", "bilinear_kernel",
+    "elliptic", "gaussian_kernel", "get_integrator", "quadratic_potential", "simulate",
 ]

@@ -119,9 +119,8 @@ class KL(Functional):
         return torch.logsumexp(self._log_kernel(points, x), -1) - math.log(x.shape[-2])
 
     def _log_kernel(self, x: Tensor, y: Tensor) -> Tensor:
-        return -squared_distances(x, y) / (2 * self.bandwidth**2) - x.shape[-1] / 2 * math.log(
-            2 * math.pi * self.bandwidth**2
-        )
+        variance = self.bandwidth**2
+        return -squared_distances(x, y) / (2 * variance) - x.shape[-1] / 2 * math.log(2 * math.pi * variance)
 
 
 def squared_distances(x: Tensor, y: Tensor) -> Tensor:

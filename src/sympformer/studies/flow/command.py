@@ -18,8 +18,8 @@ from torch import Tensor
 from sympformer.atomic import staged_files
 from sympformer.errors import InputError, unknown_name
 from sympformer.flows import INTEGRATORS, LinearAttention, LogLinear, System
-from sympformer.flows.elliptic import Elliptic
 from sympformer.flows.attention import Form
+from sympformer.flows.elliptic import Elliptic
 from sympformer.progress import steps_with_progress
 from sympformer.studies.flow import table
 from sympformer.studies.flow.law import StartName, check_start, compare, make_family, start_law
