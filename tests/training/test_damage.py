@@ -153,7 +153,7 @@ def finished(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 DECIDE = ("config.yaml", "model.json", "environment.json", "metrics.jsonl", "tokenizer/tokenizer.json")
 
 
-@pytest.mark.parametrize("name", [*DECIDE, "tokenizer/tokenizer_sheet.json"])
+@pytest.mark.parametrize("name", DECIDE)
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
 def test_what_decides_a_result_is_protected(name: str, place: float, finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"

@@ -14,7 +14,7 @@ import torch
 
 import sympformer as sf
 from sympformer import cli
-from sympformer.data.tokenizers.kinds import ByteTokenizer
+from sympformer.data import make_tokenizer
 from sympformer.models import perturb_
 from sympformer.models.generate import stream
 from sympformer.training import run_training
@@ -72,7 +72,7 @@ def test_a_stream_leaves_the_model_as_it_was(model: sf.LanguageModel) -> None:
 
 @pytest.mark.parametrize("text", ["Grüße 🙂!", "世界"])
 def test_characters_come_whole(text: str) -> None:
-    tokenizer = ByteTokenizer()
+    tokenizer = make_tokenizer("byte")
     ids = tokenizer.encode(text)
     assert list(tokenizer.decode_stream(ids)) == list(text)
     for broken in (ids[:-2], ids[1:], [*ids, 0xE4, 0xB8], [0xFF, *ids, 300]):
@@ -80,7 +80,7 @@ def test_characters_come_whole(text: str) -> None:
 
 
 def test_longer_than_the_context(model: sf.LanguageModel) -> None:
-    tokenizer = ByteTokenizer()
+    tokenizer = make_tokenizer("byte")
     text = "".join(stream_text(model, tokenizer, "abc", 40, seed=2))
     ids = model.generate([tokenizer.encode("abc")], 40, 0.8, seed=2, stop_tokens=(256,), overflow="slide")[0].tolist()
     assert text == sample_text(model, tokenizer, "abc", 40, seed=2) == tokenizer.decode(i for i in ids if i < 256)

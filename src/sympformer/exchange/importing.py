@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sympformer.atomic import staged_folder
-from sympformer.data.tokenizers import read_tokenizer
+from sympformer.data import load_tokenizer
 from sympformer.errors import InputError
 from sympformer.exchange.exporting import check_new
 from sympformer.exchange.record import Record, read_record
@@ -33,7 +33,11 @@ def import_run(folder: str | Path, out: str | Path, say: Callable[[str], None] =
     check_folder(folder)
     record = read_record(folder)
     model = read_model(folder)
-    tokenizer = read_tokenizer(folder, None if record is None else record.tokenizer)
+    tokenizer = load_tokenizer(folder)
+    if record is not None and record.tokenizer.get("sha256") != tokenizer.fingerprint:
+        raise InputError(
+            f"{folder / 'tokenizer.json'} is not the tokenizer of the export: its sha256 differs; take a fresh copy"
+        )
     if tokenizer.vocab_size > model.cfg.vocab_size:
         raise InputError(
             f"the tokenizer in {folder} has {tokenizer.vocab_size} ids and the model {model.cfg.vocab_size}: "

@@ -1,6 +1,6 @@
 """Our tokenizers as Hugging Face ones: the same ids for every text, the same text for every id.
 
-The way back is `sympformer.data.tokenizers.hugging_face`.
+The way back is `Tokenizer.load`.
 """
 
 import json
@@ -23,7 +23,7 @@ def fast_tokenizer(tokenizer: Tokenizer, block_size: int) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizers.Tokenizer.from_str(tokenizer.vocabulary.to_json()),
+        tokenizer_object=tokenizers.Tokenizer.from_str(tokenizer.to_json()),
         bos_token=END_OF_TEXT,
         eos_token=END_OF_TEXT,
         pad_token=END_OF_TEXT,

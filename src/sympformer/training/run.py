@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sympformer import provenance
 from sympformer.atomic import Taken, is_new, staged_folder, write_file
 from sympformer.data import Prepared, Tokenizer, load_tokenizer
-from sympformer.data.tokenizers import SHEET, TABLE, is_named
+from sympformer.data.tokenizers import TABLE
 from sympformer.errors import InputError
 from sympformer.locks import Busy, Lock
 from sympformer.models import LanguageModel, ModelConfig, build_model
@@ -42,7 +42,7 @@ CONFIG, MODEL, ENVIRONMENT, LOG, SAMPLES = "config.yaml", "model.json", "environ
 TOKENIZER, CHECKPOINTS = "tokenizer", "checkpoints"
 EXTENDED = "extended"  # in the environment: the budgets that a run was given later
 MOST_LAYERS = 10_000  # of a model whose layers share their weights
-TOKENIZER_FILES = tuple(f"{TOKENIZER}/{name}" for name in (TABLE, SHEET))
+TOKENIZER_FILES = (f"{TOKENIZER}/{TABLE}",)
 
 
 def is_run(folder: Path) -> bool:
@@ -189,7 +189,7 @@ def own_data(folder: Path, config: TrainConfig) -> DataConfig | None:
     """
     if config.data.corpus == UNKNOWN:
         return None
-    own = not is_named(config.data.tokenizer)
+    own = config.data.tokenizer.partition(":")[0] not in ("gpt2", "bpe", "byte")
     return dataclasses.replace(config.data, tokenizer=str(folder / TOKENIZER)) if own else config.data
 
 
