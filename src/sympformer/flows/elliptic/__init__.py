@@ -5,37 +5,24 @@
 law.py: densities, push-forward, samples. radial.py: the conditions on g. families.py: which g. moments.py: the flow.
 """
 
-from sympformer.flows.elliptic.bessel import log_bessel_k
 from sympformer.flows.elliptic.families import (
     FAMILIES,
+    Family,
     Gaussian,
     GeneralisedHyperbolic,
     Logistic,
     PowerExponential,
     StudentT,
     get_family,
+    log_bessel_k,
 )
-from sympformer.flows.elliptic.family import Family
 from sympformer.flows.elliptic.law import Elliptic
 from sympformer.flows.elliptic.moments import MomentPath, Moments, centered_slopes, moment_slopes, solve_moments
 from sympformer.flows.elliptic.radial import Conditions, conditions
 
+# fmt: off
 __all__ = [
-    "FAMILIES",
-    "Conditions",
-    "Elliptic",
-    "Family",
-    "Gaussian",
-    "GeneralisedHyperbolic",
-    "Logistic",
-    "MomentPath",
-    "Moments",
-    "PowerExponential",
-    "StudentT",
-    "centered_slopes",
-    "conditions",
-    "get_family",
-    "log_bessel_k",
-    "moment_slopes",
-    "solve_moments",
+    "FAMILIES", "Conditions", "Elliptic", "Family", "Gaussian", "GeneralisedHyperbolic", "Logistic", "MomentPath",
+    "Moments", "PowerExponential", "StudentT", "centered_slopes", "conditions", "get_family", "log_bessel_k",
+    "moment_slopes", "solve_moments",
 ]

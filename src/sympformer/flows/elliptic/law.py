@@ -7,7 +7,7 @@ from torch import Generator, Tensor
 
 from sympformer.errors import InputError
 from sympformer.flows import checks
-from sympformer.flows.elliptic.family import Family
+from sympformer.flows.elliptic.families import Family
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +78,8 @@ class Elliptic:
         """L^-1 (x - m), (..., d)."""
         if x.shape[-1:] != self.m.shape:
             raise InputError(f"x must have shape (..., {self.dim}), got {tuple(x.shape)}")
-        columns = (x - self.m).unsqueeze(-1)
-        return torch.linalg.solve_triangular(torch.linalg.cholesky(self.Sigma), columns, upper=False).squeeze(-1)
+        L = torch.linalg.cholesky(self.Sigma)
+        return torch.linalg.solve_triangular(L, (x - self.m).unsqueeze(-1), upper=False).squeeze(-1)
 
 
 def check_law(m_name: str, m: Tensor, Sigma_name: str, Sigma: Tensor) -> None:

@@ -32,14 +32,12 @@ class Conditions:
 
     def broken(self) -> list[str]:
         """What does not hold, in words; empty for a member of the class."""
-        found = []
-        if not abs(self.mass - 1) < 1e-9:
-            found.append(f"i) normalisation: the density integrates to {self.mass:.10g}, not to 1")
-        if not math.isfinite(self.mean):
-            found.append("ii) finite expectation: the integral of s^((d-1)/2) g(s) diverges")
-        if not math.isfinite(self.variance):
-            found.append("iii) finite variance: the integral of s^(d/2) g(s) diverges")
-        return found
+        found = {
+            f"i) normalisation: the density integrates to {self.mass:.10g}, not to 1": abs(self.mass - 1) < 1e-9,
+            "ii) finite expectation: the integral of s^((d-1)/2) g(s) diverges": math.isfinite(self.mean),
+            "iii) finite variance: the integral of s^(d/2) g(s) diverges": math.isfinite(self.variance),
+        }
+        return [words for words, holds in found.items() if not holds]
 
     def require(self) -> None:
         """Raise InputError unless all three hold."""
@@ -47,13 +45,18 @@ class Conditions:
             raise InputError(f"g breaks the conditions of an elliptic law: {'; '.join(found)}")
 
 
+def log_sphere(d: int) -> float:
+    """log of Gamma(d/2)/pi^(d/2), the right-hand side of condition i)."""
+    return math.lgamma(d / 2) - d / 2 * math.log(math.pi)
+
+
 def conditions(log_g: LogG, d: int) -> Conditions:
     """The three integrals for a g given by its logarithm, in d dimensions."""
     if d < 1:
         raise InputError(f"d must be at least 1, got {d}")
-    sphere = math.lgamma(d / 2) - d / 2 * math.log(math.pi)
-    logs = (log_integral(log_g, d / 2) - sphere, log_integral(log_g, (d + 1) / 2), log_integral(log_g, d / 2 + 1))
-    return Conditions(*(torch.tensor(value, dtype=torch.float64).exp().item() for value in logs))
+    logs = [log_integral(log_g, power) for power in (d / 2, (d + 1) / 2, d / 2 + 1)]
+    logs[0] -= log_sphere(d)
+    return Conditions(*torch.tensor(logs, dtype=torch.float64).exp().tolist())
 
 
 def log_integral(log_g: LogG, power: float) -> float:
