@@ -27,7 +27,7 @@ from sympformer.progress import pulse
 # subcommand -> (module:function or module:table of functions, one line of help)
 COMMANDS: dict[str, tuple[str, str]] = {
     "audit": ("sympformer.audit.command:audit", "test any language model for leaks of future tokens"),
-    "bench": ("sympformer.studies.bench.command:bench", "measure what layers, memory and generation cost, as ratios"),
+    "bench": ("sympformer.studies.bench.bench:bench", "measure what layers, memory and generation cost, as ratios"),
     "compare": ("sympformer.studies.compare.commands:compare", "train and compare several models under one budget"),
     "configs": ("sympformer.shipped:configs", "list the configs that ship with the package, or copy one"),
     "data": ("sympformer.data.commands:COMMANDS", "turn text into token files (prepare), show them (info)"),

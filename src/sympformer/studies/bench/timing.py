@@ -1,6 +1,11 @@
-"""Ratios of running times, measured so that a noisy machine cannot fake them: interleaved, median of rounds."""
+"""What work costs, measured so that a noisy machine cannot fake it: interleaved seconds, bytes in a fresh process."""
 
+import json
+import os
+import resource
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,6 +13,7 @@ from typing import Any
 
 import torch
 
+from sympformer.errors import InputError
 from sympformer.progress import steps_with_progress
 
 Work = Callable[[], object]
@@ -21,29 +27,6 @@ class PreparedWork:
     run: Callable[[Any], object]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One figure: what was measured, the value, and the bound it should keep (at most, or at least), if any."""
-
-    suite: str
-    what: str
-    value: float
-    bound: float | None = None
-    at_least: bool = False
-
-    @property
-    def met(self) -> bool | None:
-        """Whether the bound is kept; None without a bound."""
-        if self.bound is None:
-            return None
-        return self.value >= self.bound if self.at_least else self.value <= self.bound
-
-    @property
-    def wanted(self) -> str:
-        """The bound in words."""
-        return "" if self.bound is None else f"{'>=' if self.at_least else '<='} {self.bound:.2f}"
-
-
 def interleaved(
     works: Mapping[str, Work | PreparedWork],
     rounds: int,
@@ -55,26 +38,50 @@ def interleaved(
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for i in steps_with_progress(warm_up + rounds, label):
         for name, work in works.items():
-            elapsed = _seconds(work, clock)
+            made = work.prepare() if isinstance(work, PreparedWork) else None
+            started = _now(clock)
+            work.run(made) if isinstance(work, PreparedWork) else work()
+            elapsed = _now(clock) - started
             if i >= warm_up:
                 seconds[name].append(elapsed)
     return seconds
 
 
-def ratio(seconds: dict[str, list[float]], name: str, reference: str) -> float:
+def ratio(seconds: Mapping[str, list[float]], name: str, reference: str) -> float:
     """Median over rounds of the time of `name` by the time of `reference` in the same round."""
     return statistics.median(a / b for a, b in zip(seconds[name], seconds[reference], strict=True))
 
 
-def _seconds(work: Work | PreparedWork, clock: Callable[[], float]) -> float:
-    if isinstance(work, PreparedWork):
-        made = work.prepare()
-        started = _now(clock)
-        work.run(made)
-    else:
-        started = _now(clock)
-        work()
-    return _now(clock) - started
+def in_fresh_process(function: str, *arguments: Any) -> Any:
+    """What `module:function` returns when a process of its own calls it; arguments and result are JSON."""
+    code = "import sys; from sympformer.studies.bench.timing import answer; answer(*sys.argv[1:])"
+    # Every tensor gets pages of its own and gives them back at once: the peak is then that of live tensors, not of
+    # what the allocator keeps for later.
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}
+    command = [sys.executable, "-c", code, function, json.dumps(arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise InputError(f"the process that measures {function} failed ({said[-1]}): try a smaller model or batch")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def answer(function: str, arguments: str) -> None:
+    """The child's side of `in_fresh_process`."""
+    from importlib import import_module
+
+    module, _, name = function.partition(":")
+    print(json.dumps(getattr(import_module(module), name)(*json.loads(arguments))))
+
+
+def high_water() -> int:
+    """Peak resident bytes of this process. Linux: its own; ru_maxrss would count the parent's from before the exec."""
+    try:
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+    except OSError:
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _now(clock: Callable[[], float]) -> float:

@@ -7,8 +7,8 @@ from torch import nn
 
 from sympformer.models import build_model
 from sympformer.nn import Encoder
-from sympformer.studies.bench.costs import bare
-from sympformer.studies.bench.timing import Row, Work, interleaved, ratio
+from sympformer.studies.bench.bench import Row, bare
+from sympformer.studies.bench.timing import Work, interleaved, ratio
 
 ENCODER: dict[str, Any] = {"d_model": 128, "n_head": 8, "n_layer": 4}
 TOKENS, TEXTS = 256, 8
@@ -23,18 +23,18 @@ PROMPTS: dict[str, Any] = {"block_size": 512, "vocab_size": 2048, "n_layer": 8, 
 NEW = 64
 
 
-def bench_layers(rounds: int) -> list[Row]:
+def bench_padding(rounds: int) -> list[Row]:
     """Encoders with a padding mask, forward and backward; `generate` from prompts of different lengths."""
     seconds = interleaved(_encoders(), rounds, label="encoders with padding")
     title = f"encoder with padding, T {TOKENS}, d {ENCODER['d_model']}"
     rows = [
-        Row("layers", f"{title}, {what}: forward + backward / {TORCH}", ratio(seconds, what, TORCH), bound)
+        Row("padding", f"{title}, {what}: forward + backward / {TORCH}", ratio(seconds, what, TORCH), bound)
         for what, (_, bound) in ENCODERS.items()
     ]
     for name in ("softmax-exp-euler", "linear-presymp-euler"):
         seconds = interleaved(_generations(name), max(3, rounds // 4), warm_up=1, label=f"ragged generation: {name}")
         value = ratio(seconds, "different", "equal")
-        rows.append(Row("layers", f"{name}: generate from prompts of different lengths / of equal ones", value, 1.3))
+        rows.append(Row("padding", f"{name}: generate from prompts of different lengths / of equal ones", value, 1.3))
     return rows
 
 

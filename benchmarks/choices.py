@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from sympformer.ops import flash, loss
-from sympformer.studies.bench.costs import bare, model_step
-from sympformer.studies.bench.timing import Row, Work, interleaved, ratio
+from sympformer.studies.bench.bench import Row, bare, model_step
+from sympformer.studies.bench.timing import Work, interleaved, ratio
 
 SLACK = 1.05  # a choice that costs no more than this by an alternative is right enough
 
