@@ -28,7 +28,7 @@ sf.build_modle(cfg)
 """
 REVEALED = ["ModelConfig", "ModelConfig", "LanguageModel", "LogLinear", "Prepared", "LanguageModel"]
 # What lies below is not looked into: it takes most of a minute and tells nothing about our names.
-CONFIG = "[mypy]\nfollow_imports = silent\n[mypy-torch.*,numpy.*,lightning_fabric.*]\nfollow_imports = skip\n"
+CONFIG = "[mypy]\nfollow_imports = silent\n[mypy-torch.*,numpy.*]\nfollow_imports = skip\n"
 
 
 @pytest.fixture(scope="module")

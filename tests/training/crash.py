@@ -11,13 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-import lightning_fabric
 import torch
+import torch._dynamo  # torch's optimizers import it: here once, not in every child
 
 from sympformer.training import TrainConfig, load_config, run_training
 from sympformer.training.run import is_run
-
-assert lightning_fabric.__version__  # imported here once, not in every child
 
 
 def child(config: TrainConfig) -> int:

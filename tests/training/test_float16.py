@@ -7,18 +7,13 @@ import math
 from pathlib import Path
 from typing import Any
 
-import lightning_fabric
 import pytest
 import torch
-from lightning_fabric.plugins.precision import MixedPrecision
 
 from sympformer.training import engine, launch, run_training
 from sympformer.training.metrics import read_metrics
 from tests.training.conftest import ConfigMaker
 from tests.training.test_runs import Killed, kill_at
-
-Fabric = lightning_fabric.Fabric
-
 
 HIGH, LOW = 2.0**26, 2.0**8  # scales of the loss to start at: the first gradients overflow, or none does
 
@@ -28,13 +23,14 @@ def scalers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Let the CPU pass for a GPU; the scalers of the runs. Parameter: the scale to start at."""
     made: list[torch.amp.GradScaler] = []
 
-    def fake(precision: str, **options: Any) -> Any:
-        if precision != "16-mixed":
-            return Fabric(precision=precision, **options)  # type: ignore[arg-type]
-        made.append(torch.amp.GradScaler("cpu", init_scale=request.param))
-        return Fabric(plugins=[MixedPrecision("16-mixed", "cpu", made[-1])], **options)
+    original = torch.amp.GradScaler
 
-    monkeypatch.setattr(lightning_fabric, "Fabric", fake)
+    def scaler(device: str, enabled: bool) -> torch.amp.GradScaler:
+        found = original(device, init_scale=request.param, enabled=enabled)
+        made.extend([found] * enabled)
+        return found
+
+    monkeypatch.setattr(torch.amp, "GradScaler", scaler)
     for module in (engine, launch):
         monkeypatch.setattr(module, "pick_device", lambda config: "cpu")
     return made

@@ -17,7 +17,7 @@ from tests.training.test_runs import assert_same_run
 TWICE = """
 import glob, os, signal, sys, time
 if "train" in sys.argv[1]:
-    import lightning_fabric, torch
+    import torch
     torch.set_num_threads(1)
 from sympformer import cli
 children = []

@@ -9,19 +9,19 @@ from sympformer.models import VARIANTS, build_model
 from sympformer.training import load_config
 from sympformer.training import run as runs
 from sympformer.training.choices import choose_model, open_data
-from sympformer.training.engine import leave_together, make_fabric
+from sympformer.training.engine import Engine
 from sympformer.training.launch import _train
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     config = load_config(sys.argv[1])
     prepared = open_data(config.data)
-    fabric = make_fabric(config, choose_model(config.model))
+    engine = Engine(config)
     for name in VARIANTS:
         own = config.replace(model=config.model | {"variant": name}, out=str(Path(str(config.out)) / name))
         cfg = choose_model(own.model, prepared.tokenizer)
-        if fabric.is_global_zero:
+        if engine.first:
             runs.create(own, cfg, prepared).release()
-        fabric.barrier()
-        _train(fabric, own, build_model(cfg, seed=own.seed), prepared, Path(str(own.out)), bar=False)
-    leave_together(fabric)
+        engine.wait()
+        _train(engine, own, build_model(cfg, seed=own.seed), prepared, Path(str(own.out)), bar=False)
+    engine.leave()

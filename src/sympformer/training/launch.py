@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sympformer.data import BlockSampler, Prepared, load_tokenizer, validation_blocks
 from sympformer.errors import InputError
@@ -19,15 +18,12 @@ from sympformer.training import run as runs
 from sympformer.training.checkpoint import CheckpointFolder, load_model_tensors
 from sympformer.training.choices import choose_model, open_data
 from sympformer.training.config import DEFAULT_TOKENS, FREE_TO_CHANGE, TrainConfig, load_config
-from sympformer.training.engine import leave_together, make_fabric, pick_device
+from sympformer.training.engine import Engine, pick_device
 from sympformer.training.origin import check_data
 from sympformer.training.reporter import Reporter
 from sympformer.training.run_files import require_tensorboard
 from sympformer.training.trainer import Trainer
 from sympformer.training.weights import Weights, check_tokens, fitted, open_weights
-
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 BUDGET = ("steps", "tokens")
@@ -73,16 +69,18 @@ def run_training(
         require_tensorboard()
     # a run's own record of its model: an earlier version may have taken options that are refused now
     stored = ModelConfig.load(Path(str(config.out)) / runs.MODEL) if resume else None
-    fabric = make_fabric(config, stored or choose_model(config.model))
-    with fabric.rank_zero_first():
+    if stored is None:
+        choose_model(config.model)  # what it refuses is refused before the text is read
+    engine = Engine(config)
+    with engine.first_ahead():
         prepared = runs.open_own_data(Path(str(config.out)), config) if resume else open_data(config.data)
     if weights is not None:
         check_tokens(weights, prepared.tokenizer, prepared.folder)
     cfg = stored or choose_model(config.model, prepared.tokenizer)
-    check_sizes(config, cfg, prepared, fabric.world_size)
-    with _claim(fabric, config, cfg, prepared, resume, weights) as folder:
-        result = _train(fabric, config, build_model(cfg, seed=config.seed), prepared, folder, bar, echo)
-        leave_together(fabric)
+    check_sizes(config, cfg, prepared, engine.world)
+    with _claim(engine, config, cfg, prepared, resume, weights) as folder:
+        result = _train(engine, config, build_model(cfg, seed=config.seed), prepared, folder, bar, echo)
+        engine.leave()
     return result
 
 
@@ -98,7 +96,7 @@ def _begun(config: TrainConfig) -> tuple[TrainConfig, Weights | None]:
 
 @contextmanager
 def _claim(
-    fabric: "Fabric",
+    engine: Engine,
     config: TrainConfig,
     cfg: ModelConfig,
     prepared: Prepared,
@@ -107,10 +105,10 @@ def _claim(
 ) -> Iterator[Path]:
     """The run's folder, which no other run has meanwhile: a new one, or the one to resume."""
     lock = None
-    if fabric.is_global_zero:  # it speaks for all processes
+    if engine.first:  # it speaks for all processes
         lock = runs.lock_run(Path(str(config.out))) if resume else runs.create(config, cfg, prepared, weights)
     try:
-        folder = Path(fabric.broadcast("" if lock is None else str(lock.path.parent)))
+        folder = Path(engine.told("" if lock is None else str(lock.path.parent)))
         if resume:
             runs.check_same_data(folder, prepared)
         yield folder
@@ -179,7 +177,7 @@ def check_sizes(config: TrainConfig, cfg: ModelConfig, prepared: Prepared, world
 
 
 def _train(
-    fabric: "Fabric",
+    engine: Engine,
     config: TrainConfig,
     model: LanguageModel,
     prepared: Prepared,
@@ -187,20 +185,20 @@ def _train(
     bar: bool | None,
     echo: float = 0.0,
 ) -> TrainResult:
-    reporter = Reporter(config.total_steps(model.cfg.block_size), not fabric.is_global_zero, bar)
+    reporter = Reporter(config.total_steps(model.cfg.block_size), not engine.first, bar)
     checkpoints = CheckpointFolder(folder / runs.CHECKPOINTS, config.keep_last)
     trainer: Trainer | None = None
     try:
         reporter.open_log(folder / runs.LOG)
-        if fabric.is_global_zero:
+        if engine.first:
             checkpoints.clean()
         checkpoint = checkpoints.newest(reporter.say)
         runs.check_seal(folder, checkpoint)
         if checkpoint is not None:
             load_model_tensors(model, checkpoint.model, checkpoint.folder)
-        fabric.barrier()  # what all have looked at changes now
-        trainer = Trainer(fabric, config, model, prepared, checkpoints, reporter, checkpoint)
-        if fabric.is_global_zero and trainer.progress.step < trainer.total:
+        engine.wait()  # what all have looked at changes now
+        trainer = Trainer(engine, config, model, prepared, checkpoints, reporter, checkpoint)
+        if engine.first and trainer.progress.step < trainer.total:
             _note(folder, trainer, reporter)
         stopped_by = trainer.run(echo)
         return TrainResult(
@@ -211,7 +209,7 @@ def _train(
             trainer.progress.best_loss,
             trainer.last_sample,
             stopped_by,
-            fabric.global_rank,
+            engine.rank,
         )
     except (OSError, InputError) as error:
         if not _is_full(error):

@@ -4,12 +4,9 @@ import signal
 import threading
 import time
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sympformer.training.engine import all_greatest
-
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
+from sympformer.training.engine import Engine
 
 WATCHED = (signal.SIGINT, signal.SIGTERM)
 ASK_SECONDS, MOST_STEPS = 1.0, 64  # between two questions among processes; torchrun kills 30 s after its signal
@@ -52,22 +49,22 @@ class StopSignal:
 class SharedStop:
     """A stop that all processes agree on. They ask each other about once a second, however long a step takes."""
 
-    def __init__(self, fabric: "Fabric", stop: StopSignal, step: int) -> None:
+    def __init__(self, engine: Engine, stop: StopSignal, step: int) -> None:
         """step: steps done."""
-        self._fabric, self._stop = fabric, stop
+        self._engine, self._stop = engine, stop
         self._asked = (time.monotonic(), step)
         self._next = step + 1
 
     def received(self, step: int) -> int | None:
         """The signal that any process received, the same in all. To be called after every step."""
-        if self._fabric.world_size == 1:
+        if self._engine.world == 1:
             return self._stop.received
         if step < self._next:
             return None
         now, (since, first) = time.monotonic(), self._asked
         # the first process's clock speaks for all, else they would not ask at the same step
-        pace = (now - since) / (step - first) if self._fabric.is_global_zero else 0.0
-        number, pace = all_greatest(self._fabric, float(self._stop.received or 0), pace)
+        pace = (now - since) / (step - first) if self._engine.first else 0.0
+        number, pace = self._engine.greatest(float(self._stop.received or 0), pace)
         self._asked = (now, step)
         self._next = step + max(1, min(MOST_STEPS, int(ASK_SECONDS / max(pace, 1e-9))))
         return int(number) or None

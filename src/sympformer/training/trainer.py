@@ -5,7 +5,7 @@ import resource
 import sys
 import time
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from sympformer.training.checkpoint import (
     optimizer_tensors,
 )
 from sympformer.training.config import TrainConfig
-from sympformer.training.engine import LossOf, all_sums
+from sympformer.training.engine import Engine
 from sympformer.training.evaluate import Evaluation, evaluate_sums, momentum_norms, summary
 from sympformer.training.metrics import layer_columns
 from sympformer.training.optimizer import clip_gradients, learning_rate, make_optimizers, set_learning_rate
@@ -33,16 +33,13 @@ from sympformer.training.sampling import sample_text
 from sympformer.training.signals import ECHO_SECONDS, SharedStop, StopSignal
 from sympformer.training.window import Window
 
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
-
 
 class Trainer:
     """Holds the parts of a run and moves them on, one step at a time."""
 
     def __init__(
         self,
-        fabric: "Fabric",
+        engine: Engine,
         config: TrainConfig,
         model: LanguageModel,
         prepared: Prepared,
@@ -50,7 +47,7 @@ class Trainer:
         reporter: Reporter,
         checkpoint: Checkpoint | None,
     ) -> None:
-        self.fabric, self.config, self.model, self.reporter = fabric, config, model, reporter
+        self.engine, self.config, self.model, self.reporter = engine, config, model, reporter
         self.progress = Progress() if checkpoint is None else checkpoint.progress
         self.total = config.total_steps(model.cfg.block_size)
         self.checkpoints, self.folder = checkpoints, checkpoints.folder.parent
@@ -59,29 +56,24 @@ class Trainer:
         self.sampler = BlockSampler(prepared.tokens("train"), model.cfg.block_size, config.global_batch(), config.seed)
         self.validation = validation_blocks(prepared.tokens("validation"), model.cfg.block_size, config.eval_tokens)
         # processes share the forward passes of a step if they can, and the texts of each pass if they cannot
-        self.passes = config.accumulate // gcd(config.accumulate, fabric.world_size)
-        self.split = config.strategy == "fsdp2"  # no process holds the whole model, all must join in every pass
+        self.passes = config.accumulate // gcd(config.accumulate, engine.world)
+        self.split = engine.split  # no process holds the whole model, all must join in every pass
         columns = layer_columns([row | {"momentum_rms": 0.0} for row in model.layer_scalars()])
         self._set_up(checkpoint)
         self.window = Window(self.progress.pending, scaled=config.precision == "float16")
         self.validation_loss: float | None = None
         self.last_sample: str | None = None
-        self.files = RunFiles(self.folder, config, columns, self.progress.step) if fabric.is_global_zero else None
+        self.files = RunFiles(self.folder, config, columns, self.progress.step) if engine.first else None
         self._clock = self._speed_from = (time.monotonic(), self.progress.step)
 
     def _set_up(self, checkpoint: Checkpoint | None) -> None:
         """Give model and optimizers to the engine; state goes back in where there is some."""
-        loss_of: Any = LossOf(self.model)
-        if self.config.compile:
-            loss_of = torch.compile(loss_of)
-        self.loss_of = self.fabric.setup_module(loss_of)
+        self.engine.set_up(self.model, self.config.compile)
         self.optimizers = make_optimizers(self.model, self.config)
-        wrapped = self.fabric.setup_optimizers(*self.optimizers)
-        self._wrapped: list[Any] = list(wrapped) if isinstance(wrapped, tuple) else [wrapped]
         if checkpoint is not None:
             load_optimizer_tensors(self.model, self.optimizers, checkpoint.optimizer)
             if self.progress.scaler:  # none where a run begins with others' weights
-                self.fabric.strategy.precision.load_state_dict(self.progress.scaler)
+                self.engine.scaler.load_state_dict(self.progress.scaler)
 
     # --- the loop
 
@@ -89,8 +81,8 @@ class Trainer:
         """Train to the end; returns the signal that stopped it earlier, if any. echo: see `StopSignal`."""
         self._announce()
         self.model.train()
-        with StopSignal(max(echo, ECHO_SECONDS if self.fabric.world_size > 1 else 0.0)) as stop:
-            shared = SharedStop(self.fabric, stop, self.progress.step)
+        with StopSignal(max(echo, ECHO_SECONDS if self.engine.world > 1 else 0.0)) as stop:
+            shared = SharedStop(self.engine, stop, self.progress.step)
             self.reporter.start()
             while self.progress.step < self.total:
                 self.step(self.progress.step)
@@ -107,30 +99,27 @@ class Trainer:
 
     def step(self, step: int) -> None:
         """Forward and backward passes over the step's batch, then one update."""
-        world = self.fabric.world_size
-        lr = self.learning_rate(step)
-        set_learning_rate(self.optimizers, lr)
+        set_learning_rate(self.optimizers, self.learning_rate(step))
         if self.model.cfg.dropout > 0:
-            torch.manual_seed((self.config.seed * 1_000_003 + step) * 4096 + self.fabric.global_rank & (2**63 - 1))
-        loss = torch.zeros((), device=self.fabric.device)
+            torch.manual_seed((self.config.seed * 1_000_003 + step) * 4096 + self.engine.rank & (2**63 - 1))
+        loss = torch.zeros((), device=self.engine.device)
         for part in range(self.passes):
             inputs, targets = self._batch(step, part)
-            with self.fabric.no_backward_sync(self.loss_of, enabled=world > 1 and part < self.passes - 1):
-                part_loss = self.loss_of(inputs, targets) / self.passes
-                self.fabric.backward(part_loss)
+            last = part == self.passes - 1
+            with self.engine.alone(last):
+                part_loss = self.engine.loss(inputs, targets) / self.passes
+                self.engine.backward(part_loss, last)
             loss += part_loss.detach()
         for optimizer in self.optimizers:
-            self.fabric.strategy.precision.unscale_gradients(optimizer)
+            self.engine.scaler.unscale_(optimizer)
         norms = clip_gradients(self.optimizers, self.config.clip)
-        for optimizer in self._wrapped:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        self.engine.update(self.optimizers)
         self.window.add(loss, *norms)
 
     def _batch(self, step: int, part: int) -> tuple[Tensor, Tensor]:
-        place = self.fabric.global_rank * self.passes + part
-        inputs, targets = self.sampler.batch(step, place, self.fabric.world_size * self.passes)
-        device = self.fabric.device
+        place = self.engine.rank * self.passes + part
+        inputs, targets = self.sampler.batch(step, place, self.engine.world * self.passes)
+        device = self.engine.device
         return (
             torch.from_numpy(inputs).to(device, non_blocking=True),
             torch.from_numpy(targets).to(device, non_blocking=True),
@@ -147,7 +136,7 @@ class Trainer:
     def _between_steps(self) -> None:
         config = self.config
         log, evaluate, save = (self._due(n) for n in (config.log_every, config.eval_every, config.checkpoint_every))
-        if log or evaluate or save or (self.fabric.device.type == "cpu" and self.fabric.world_size == 1):
+        if log or evaluate or save or (self.engine.device.type == "cpu" and self.engine.world == 1):
             self._read_window()
         if log or evaluate:
             self._record(log, evaluate)
@@ -159,7 +148,7 @@ class Trainer:
     # --- between steps
 
     def _read_window(self) -> None:
-        self.window.read(self.progress.step, self.fabric, self._advice)
+        self.window.read(self.progress.step, self.engine, self._advice)
 
     def _advice(self) -> str:
         """What to do when the run has left the finite numbers."""
@@ -214,13 +203,13 @@ class Trainer:
         }
 
     def _score(self) -> Evaluation:
-        share = (0, 1) if self.split else (self.fabric.global_rank, self.fabric.world_size)
-        batch, device = self.config.batch_size, self.fabric.device
-        self.loss_of.eval()
-        sums = evaluate_sums(self.loss_of, device, self.validation, self.byte_lengths, batch, share)
-        self.loss_of.train()
+        share = (0, 1) if self.split else (self.engine.rank, self.engine.world)
+        batch, device = self.config.batch_size, self.engine.device
+        self.engine.loss_of.eval()
+        sums = evaluate_sums(self.engine.loss, device, self.validation, self.byte_lengths, batch, share)
+        self.engine.loss_of.train()
         if share[1] > 1:
-            nats, tokens, size = all_sums(self.fabric, *sums)
+            nats, tokens, size = self.engine.sums(*sums)
             sums = nats, int(tokens), int(size)
         return summary(*sums)
 
@@ -228,7 +217,7 @@ class Trainer:
         """The layers' scalars and the size of their momenta on the first validation window."""
         model = self._whole_model()
         inputs, _ = next(self.validation.batches(1))
-        with self.fabric.autocast():
+        with self.engine.autocast():
             norms = momentum_norms(model, torch.from_numpy(inputs).to(model.tokens.weight.device))
         return [row | ({"momentum_rms": norms[k]} if norms else {}) for k, row in enumerate(model.layer_scalars())]
 
@@ -242,21 +231,21 @@ class Trainer:
 
     def _save(self) -> None:
         """Write a checkpoint; every process gives its part, the first one writes."""
-        if self.fabric.is_global_zero or self.split:
+        if self.engine.first or self.split:
             model, optimizer = model_tensors(self.model), optimizer_tensors(self.model, self.optimizers)
             self.progress.seconds = self._seconds()
             self._clock = (time.monotonic(), self.progress.step)
             self.progress.pending = self.window.rows
-            self.progress.scaler = self.fabric.strategy.precision.state_dict()
-            if self.fabric.is_global_zero:
+            self.progress.scaler = self.engine.scaler.state_dict()
+            if self.engine.first:
                 self._seal()
                 self.checkpoints.save(self.progress, model, optimizer)
-        self.fabric.barrier()
+        self.engine.wait()
 
     def _save_best(self) -> None:
-        if self.fabric.is_global_zero or self.split:
+        if self.engine.first or self.split:
             model = model_tensors(self.model)
-            if self.fabric.is_global_zero:
+            if self.engine.first:
                 self._seal()
                 self.checkpoints.save_best(self.progress, model)
 
@@ -288,7 +277,7 @@ class Trainer:
         begun = "training" if self.progress.step == 0 else f"continuing at step {self.progress.step}:"
         self.reporter.say(
             f"{begun} {parameters:,} parameters, {self.total:,} steps of {self.tokens_per_step:,} tokens "
-            f"({self.sampler.epoch(self.total):.2f} epochs), {self.fabric.device}, {self.config.precision}"
+            f"({self.sampler.epoch(self.total):.2f} epochs), {self.engine.device}, {self.config.precision}"
         )
 
     def _finish(self) -> None:
@@ -319,7 +308,7 @@ class Trainer:
 
     def _memory(self) -> float:
         """Peak memory in MB."""
-        if self.fabric.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.fabric.device) / 1e6
+        if self.engine.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.engine.device) / 1e6
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak / (1e6 if sys.platform == "darwin" else 1e3)

@@ -2,15 +2,12 @@
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from sympformer.errors import DivergenceError
-
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
+from sympformer.training.engine import Engine
 
 NAMES = ("loss", "gradient_norm", "scalar_gradient_norm")
 SKIPS_ALLOWED = 20  # float16: gradients that overflow are skipped while the scale adapts, but not for ever
@@ -28,13 +25,11 @@ class Window:
         """Take a step's figures, still on the device."""
         self._waiting.append(torch.stack((loss, norm, scalar_norm)))
 
-    def read(self, step: int, fabric: "Fabric", advice: Callable[[], str]) -> None:
+    def read(self, step: int, engine: Engine, advice: Callable[[], str]) -> None:
         """Bring the figures over, averaged over processes. step: steps done. Raises DivergenceError."""
         if not self._waiting:
             return
-        figures = torch.stack(self._waiting)
-        if fabric.world_size > 1:
-            figures = fabric.all_reduce(figures, reduce_op="mean")  # type: ignore[assignment]
+        figures = engine.mean(torch.stack(self._waiting))
         first = step - len(self._waiting) + 1
         self._waiting = []
         for place, row in enumerate(figures.tolist()):
