@@ -58,7 +58,7 @@ def test_half_precisions(dtype: torch.dtype, elsewhere: bool, monkeypatch: pytes
 
 
 def test_why_half_precisions_have_a_path_of_their_own() -> None:
-    """Should this fail, torch has mended its bfloat16 mean: then `_half_loss` can go."""
+    """Should this fail, torch has mended its bfloat16 mean: then the path for half precisions can go."""
     (hidden, weight), targets = case((500,), 8, 1000, torch.bfloat16)
     stock = F.linear_cross_entropy(hidden, weight, targets, options=nn.LinearCrossEntropyOptions())
     truth = linear_cross_entropy_naive(hidden, weight, targets)

@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from sympformer.errors import InputError
-from sympformer.ops import attention_lse, attention_lse_naive, cached_attention_lse, hiding, merge_attention
+from sympformer.ops import (
+    attention,
+    attention_lse,
+    attention_lse_naive,
+    cached_attention_lse,
+    hiding,
+    merge_attention,
+    plain,
+)
 from tests.ops.helpers import (
     BATCHES,
     HALF,
@@ -50,6 +58,21 @@ def compare(
 def test_fast_is_naive(tokens: int, batch: int, heads: int, causal: bool, dtype: torch.dtype) -> None:
     for dh in HEAD_SIZES:
         compare(*case(batch, heads, tokens, dh, dtype), TOLERANCE[dtype], causal)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("dh", HEAD_SIZES)
+def test_attention_without_lse(dh: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is torch's own kernel while the door is open, and the formula, and nothing else, when it is shut."""
+    inputs, weights = case(2, 3, 65, dh)
+    attend = partial(attention, scale=SCALE, causal=causal)
+    naive = outs_and_grads(lambda *t: attention_lse_naive(*t, scale=SCALE, causal=causal)[0], inputs, weights[:1])
+    assert_near(outs_and_grads(attend, inputs, weights[:1]), naive, 1e-9)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", None)
+    with plain():
+        assert all(map(torch.equal, outs_and_grads(attend, inputs, weights[:1]), naive))
+    with pytest.raises(TypeError):
+        attend(*inputs)
 
 
 def test_naive_is_the_formula() -> None:

@@ -19,16 +19,9 @@ CPU_LOGITS = 2**22  # a small vocabulary takes more rows: 16 MB of logits at a t
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, ignore_index: int = -100) -> Tensor:
     """The mean cross entropy over all targets but the ignored ones, from the hidden states, a few rows at a time.
 
-    Args:
-        hidden: (..., d).
-        weight: (V, d), cast to the dtype that is computed in.
-        targets: (...) of token numbers 0..V-1, or `ignore_index`.
-        ignore_index: target of the positions that do not count.
-
-    Returns:
-        The loss, a scalar in float32 (float64 for float64); nan where no target counts.
-
-    The gradients are made in the forward pass, so there is no second derivative and only one backward pass.
+    hidden (..., d); weight (V, d), cast to the dtype that is computed in; targets (...), token numbers 0..V-1 or
+    `ignore_index`. The loss is a scalar in float32 (float64 for float64), nan where no target counts. The gradients are
+    made in the forward pass, so there is no second derivative and only one backward pass.
     """
     if not door.fast():
         return linear_cross_entropy_naive(hidden, weight, targets, ignore_index)
@@ -40,13 +33,7 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, ignore
     options = nn.LinearCrossEntropyOptions(allow_retain_graph=torch.compiler.is_compiling(), batch_chunk_size=chunk)
     if dtype in (torch.float32, torch.float64):
         return F.linear_cross_entropy(rows, weight, targets, ignore_index=ignore_index, options=options)
-    return _half_loss(rows, weight, targets, ignore_index, options)
-
-
-def _half_loss(
-    rows: Tensor, weight: Tensor, targets: Tensor, ignore_index: int, options: nn.LinearCrossEntropyOptions
-) -> Tensor:
-    """The mean taken here, in float32: torch 2.13 sums a bfloat16 mean in bfloat16, and is off by some percent."""
+    # The mean is taken here, in float32: torch 2.13 sums a bfloat16 mean in bfloat16, and is off by some percent.
     losses = F.linear_cross_entropy(rows, weight, targets, ignore_index=ignore_index, reduction="none", options=options)
     return losses.float().sum() / (targets != ignore_index).sum()
 
@@ -70,16 +57,12 @@ def _work_dtype(hidden: Tensor) -> torch.dtype:
 
 def _check(hidden: Tensor, weight: Tensor, targets: Tensor) -> None:
     """Refuse shapes and dtypes that do not fit, in words."""
+    shapes = f"hidden {tuple(hidden.shape)}, weight {tuple(weight.shape)}, targets {tuple(targets.shape)}"
     if hidden.ndim < 2 or weight.ndim != 2 or hidden.size(-1) != weight.size(-1):
-        raise InputError(
-            f"the loss needs hidden (..., d) and weight (V, d), got {tuple(hidden.shape)} and {tuple(weight.shape)}: "
-            "give both the same width d"
-        )
+        raise InputError(f"the loss needs hidden (..., d) and weight (V, d), got {shapes}: give both the same width d")
     if targets.shape != hidden.shape[:-1]:
-        raise InputError(
-            f"the loss needs one target per hidden row, got targets {tuple(targets.shape)} for hidden "
-            f"{tuple(hidden.shape)}: give targets the shape {tuple(hidden.shape[:-1])}"
-        )
+        wanted = tuple(hidden.shape[:-1])
+        raise InputError(f"the loss needs one target per hidden row, got {shapes}: give targets the shape {wanted}")
     if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
         raise InputError(f"the targets must be token numbers, got {targets.dtype}: cast them to torch.long")
     if not (hidden.is_floating_point() and weight.is_floating_point()):

@@ -16,51 +16,6 @@ from sympformer.ops import door
 from sympformer.ops.flash import HALF, FlashAttention, How, backend_for, forward_rows, widened
 
 
-def _shapes(q: Tensor, k: Tensor, v: Tensor) -> str:
-    return f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
-
-
-def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Refuse shapes and dtypes that no kernel would take, in words."""
-    if q.ndim != 4 or k.ndim != 4 or v.ndim != 4:
-        raise InputError(
-            f"attention needs q, k, v of shape (B, H, T, dh), got {_shapes(q, k, v)}: add the missing axes"
-        )
-    if k.shape != v.shape:
-        raise InputError(f"attention needs k and v of one shape, got {_shapes(q, k, v)}: pad the narrower with zeros")
-    if q.shape[:2] != k.shape[:2] or q.size(3) != k.size(3):
-        raise InputError(
-            f"attention needs q and k equal in all but length, got {_shapes(q, k, v)}: give each the same B, H, dh"
-        )
-    if 0 in q.shape or 0 in k.shape:
-        raise InputError(
-            f"attention needs at least one query, key and head, got {_shapes(q, k, v)}: leave empty batches out"
-        )
-    if not (q.is_floating_point() and k.is_floating_point() and v.is_floating_point()):
-        raise InputError(f"attention needs floating-point q, k, v, got {q.dtype}, {k.dtype}, {v.dtype}: cast them")
-
-
-def _check_causal(q: Tensor, k: Tensor) -> None:
-    if q.size(2) != k.size(2):
-        raise InputError(
-            f"causal attention needs as many queries as keys, got {q.size(2)} and {k.size(2)}: "
-            "use cached_attention_lse for queries that continue a cache"
-        )
-
-
-def _check_bias(q: Tensor, k: Tensor, bias: Tensor | None) -> None:
-    """Refuse a mask that is not one number for every row or pair of tokens."""
-    if bias is None:
-        return
-    wanted = (q.size(0), 1, q.size(2), k.size(2))
-    fits = bias.ndim == 4 and all(size in (1, full) for size, full in zip(bias.shape, wanted, strict=True))
-    if not fits or bias.size(3) != k.size(2) or not bias.is_floating_point():
-        raise InputError(
-            f"attention needs a bias of floats that can be expanded to {wanted}, got {bias.dtype} {tuple(bias.shape)}: "
-            "make it of a boolean mask with ops.hiding"
-        )
-
-
 def attention_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool = True, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -82,10 +37,7 @@ def attention_lse(
     CPU and CUDA run flash kernels; any other device, and float64 on CUDA, falls back to `attention_lse_naive`, which
     does hold the T x T matrix. There is no second derivative through the kernels.
     """
-    _check(q, k, v)
-    _check_bias(q, k, bias)
-    if causal:
-        _check_causal(q, k)
+    _check(q, k, v, bias, causal)
     door.note_pass(None if bias is not None else door.Kernel(q, k, scale, causal, softmax=True))
     return _attention(q, k, v, scale, causal, bias)
 
@@ -94,46 +46,22 @@ def attention(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool = True, bias: Tensor | None = None
 ) -> Tensor:
     """`attention_lse` without the log-normaliser: torch's own kernels, small heads widened where that is faster."""
-    if bias is not None:  # torch takes a mask or causality, not both
+    if bias is not None or not door.fast():  # torch takes a mask or causality, not both
         return attention_lse(q, k, v, scale=scale, causal=causal, bias=bias)[0]
     door.note_pass(door.Kernel(q, k, scale, causal, softmax=True))
-    backend = backend_for(q) if door.fast() else None
-    if backend is None or (width := backend.width(q)) == q.size(3):
+    backend, dh = backend_for(q), q.size(3)
+    width = dh if backend is None else backend.width(q)
+    if width == dh:
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
-    q_wide, k_wide, v_wide = (widened(t, width) for t in (q, k, v))
-    wide = F.scaled_dot_product_attention(q_wide, k_wide, v_wide, is_causal=causal, scale=scale)
-    return wide.narrow(-1, 0, q.size(3))
-
-
-def _attention(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, bias: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """`attention_lse` of checked inputs. A token at a time every call counts, so none is made that changes nothing."""
-    dtype = q.dtype
-    if k.dtype != dtype or v.dtype != dtype:
-        k, v = k.to(dtype), v.to(dtype)
-    backend = backend_for(q, bias is not None) if door.fast() else None
-    if backend is None:
-        return attention_lse_naive(q, k, v, scale=scale, causal=causal, bias=bias)
-    if dtype in HALF and not backend.half:
-        q, k, v = q.float(), k.float(), v.float()
-    if bias is not None and bias.dtype != q.dtype:
-        bias = bias.clamp_min(torch.finfo(q.dtype).min).to(q.dtype)
-    if torch.is_grad_enabled():
-        out, lse = FlashAttention.apply(q, k, v, bias, float(scale), causal, backend)
-    else:  # a token at a time, the autograd wrapper would cost as much as the kernel
-        out, lse, _ = forward_rows(q, k, v, How(float(scale), causal, bias), backend)
-    return out if out.dtype == dtype else out.to(dtype), lse
+    q, k, v = (widened(t, width) for t in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale).narrow(-1, 0, dh)
 
 
 def attention_lse_naive(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool = True, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The slow twin of `attention_lse`: the formula as it stands, with the T x T matrix and plain autograd."""
-    _check(q, k, v)
-    _check_bias(q, k, bias)
-    if causal:
-        _check_causal(q, k)
+    _check(q, k, v, bias, causal)
     rows, lse = attention_rows(q, k, scale=scale, causal=causal, bias=bias)
     with torch.autocast(q.device.type, enabled=False):
         return (rows @ v.to(rows.dtype)).to(q.dtype), lse
@@ -164,10 +92,10 @@ def merge_attention(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) 
 
     An empty set is out = 0 with lse = -inf, or hidden keys (`hiding`); not both may be without any key.
     """
-    if out_a.shape != out_b.shape or lse_a.shape != out_a.shape[:-1] or lse_b.shape != out_b.shape[:-1]:
+    if out_a.shape != out_b.shape or not lse_a.shape == lse_b.shape == out_a.shape[:-1]:
+        shapes = ", ".join(str(tuple(t.shape)) for t in (out_a, lse_a, out_b, lse_b))
         raise InputError(
-            f"merge_attention needs two outs of one shape and their lse without the last axis, got "
-            f"{tuple(out_a.shape)}, {tuple(lse_a.shape)}, {tuple(out_b.shape)}, {tuple(lse_b.shape)}: "
+            f"merge_attention needs two outs of one shape and their lse without the last axis, got {shapes}: "
             "give it the results of attention by the same queries"
         )
     lse = torch.logaddexp(lse_a, lse_b)  # (B, H, T)
@@ -184,8 +112,7 @@ def cached_attention_lse(
     causally: the two are computed apart and merged. For generation of one token it is one call of the kernel.
     bias (B or 1, 1, Tq or 1, Tk) hides keys, as in `attention_lse`.
     """
-    _check(q, k, v)
-    _check_bias(q, k, bias)
+    _check(q, k, v, bias, causal=False)
     past = k.size(2) - q.size(2)
     if past < 0:
         raise InputError(
@@ -199,3 +126,56 @@ def cached_attention_lse(
     before = _attention(q, k[:, :, :past], v[:, :, :past], scale, causal=False, bias=earlier)
     among = _attention(q, k[:, :, past:], v[:, :, past:], scale, causal=True, bias=present)
     return merge_attention(*before, *among)
+
+
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`attention_lse` of checked inputs. A token at a time every call counts, so none is made that changes nothing."""
+    dtype = q.dtype
+    if k.dtype != dtype or v.dtype != dtype:
+        k, v = k.to(dtype), v.to(dtype)
+    backend = backend_for(q, bias is not None) if door.fast() else None
+    if backend is None:
+        return attention_lse_naive(q, k, v, scale=scale, causal=causal, bias=bias)
+    if dtype in HALF and not backend.half:
+        q, k, v = q.float(), k.float(), v.float()
+    if bias is not None and bias.dtype != q.dtype:
+        bias = bias.clamp_min(torch.finfo(q.dtype).min).to(q.dtype)
+    if torch.is_grad_enabled():
+        out, lse = FlashAttention.apply(q, k, v, bias, float(scale), causal, backend)
+    else:  # a token at a time, the autograd wrapper would cost as much as the kernel
+        out, lse, _ = forward_rows(q, k, v, How(float(scale), causal, bias), backend)
+    return out if out.dtype == dtype else out.to(dtype), lse
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> None:
+    """Refuse shapes and dtypes that no kernel would take, in words."""
+    wrong = None
+    if q.ndim != 4 or k.ndim != 4 or v.ndim != 4:
+        wrong = "q, k, v of shape (B, H, T, dh)", "add the missing axes"
+    elif k.shape != v.shape:
+        wrong = "k and v of one shape", "pad the narrower with zeros"
+    elif q.shape[:2] != k.shape[:2] or q.size(3) != k.size(3):
+        wrong = "q and k equal in all but length", "give each the same B, H, dh"
+    elif 0 in q.shape or 0 in k.shape:
+        wrong = "at least one query, key and head", "leave empty batches out"
+    elif not (q.is_floating_point() and k.is_floating_point() and v.is_floating_point()):
+        wrong = "floating-point q, k, v", "cast them"
+    elif causal and q.size(2) != k.size(2):
+        wrong = "as many queries as keys where it is causal", "use cached_attention_lse to continue a cache"
+    if wrong is not None:
+        got = ", ".join(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in (("q", q), ("k", k), ("v", v)))
+        raise InputError(f"attention needs {wrong[0]}, got {got}: {wrong[1]}")
+    if bias is not None:
+        _check_bias(bias, (q.size(0), 1, q.size(2), k.size(2)))
+
+
+def _check_bias(bias: Tensor, wanted: tuple[int, ...]) -> None:
+    """Refuse a mask that is not one number for every row or pair of tokens."""
+    fits = bias.ndim == 4 and all(size in (1, full) for size, full in zip(bias.shape, wanted, strict=True))
+    if not fits or bias.size(3) != wanted[3] or not bias.is_floating_point():
+        raise InputError(
+            f"attention needs a bias of floats that can be expanded to {wanted}, got {bias.dtype} {tuple(bias.shape)}: "
+            "make it of a boolean mask with ops.hiding"
+        )
