@@ -1,18 +1,20 @@
-"""The statistics of a comparison: spreads over seeds, differences paired by seed, families of them, and when a curve
-meets a level."""
+"""The statistics of a comparison: spreads over seeds, differences paired by seed, families of them, the effects of a
+factorial, and when a curve meets a level."""
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from itertools import combinations, product
 from typing import Any
 
-import numpy as np
+from scipy.special import stdtr, stdtrit  # Student's t: distribution and quantile
 
-from sympformer.studies.results import NOT_SHOWN, Difference, Spread
+from sympformer.studies.results.results import LEVEL, Difference, Effect, Spread
 
-CONFIDENCE = 0.95
+Levels = tuple[str, ...]  # of a cell: one of every factor
+Factors = Mapping[str, Sequence[str]]
+Figures = Mapping[Levels, Sequence[float]]  # of the cells that count, seed by seed
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -32,13 +34,11 @@ def mean_difference(differences: Sequence[float]) -> Difference:
     """Student's interval of differences, one a seed: mean +- t(0.975, n - 1) sd(d) / sqrt(n), and p of mean zero."""
     mean, n = statistics.fmean(differences), len(differences)
     if n < 2:
-        return Difference(mean, None, None, NOT_SHOWN)
+        return Difference(mean, None, None)
     error = statistics.stdev(differences) / math.sqrt(n)
-    half = t_quantile(0.5 + CONFIDENCE / 2, n - 1) * error
-    low, high = mean - half, mean + half
-    verdict = "better" if high < 0 else "worse" if low > 0 else NOT_SHOWN
-    p = two_sided_p(mean / error, n - 1) if error else float(mean == 0)
-    return Difference(mean, low, high, verdict, p)
+    half = float(stdtrit(n - 1, 1 - LEVEL / 2)) * error
+    p = 2 * float(stdtr(n - 1, -abs(mean) / error)) if error else float(mean == 0)
+    return Difference(mean, mean - half, mean + half, p)
 
 
 def corrected(family: Mapping[Any, Difference]) -> dict[Any, Difference]:
@@ -46,16 +46,9 @@ def corrected(family: Mapping[Any, Difference]) -> dict[Any, Difference]:
 
     Those without a p (a single seed) are no tests and do not count.
     """
-    tested = [name for name, found in family.items() if found.p is not None]
-    adjusted = dict(zip(tested, holm([family[name].p or 0.0 for name in tested]), strict=True))
-    return {
-        name: replace(
-            found,
-            p_holm=adjusted.get(name),
-            verdict_holm=found.verdict if adjusted.get(name, 1.0) < 1 - CONFIDENCE else NOT_SHOWN,
-        )
-        for name, found in family.items()
-    }
+    tested = {name: found.p for name, found in family.items() if found.p is not None}
+    adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
+    return {name: replace(found, p_holm=adjusted.get(name)) for name, found in family.items()}
 
 
 def holm(ps: Sequence[float]) -> list[float]:
@@ -67,39 +60,6 @@ def holm(ps: Sequence[float]) -> list[float]:
     return adjusted
 
 
-# --- Student's t: with t = sqrt(dof) tan(theta), P(0 <= T <= t) is proportional to the integral of cos^(dof - 1) from 0
-# to theta, which Gauss-Legendre nodes give to rounding error
-
-
-def two_sided_p(t: float, dof: int) -> float:
-    """P(|T| >= |t|): the integral from theta on, so that small ones are exact too."""
-    theta = math.atan(abs(t) / math.sqrt(dof))
-    return _area(theta, math.pi / 2, dof) / _area(0.0, math.pi / 2, dof)
-
-
-def t_quantile(p: float, dof: int) -> float:
-    """Quantile of Student's t; bisection inverts the integral."""
-    if not 0.5 <= p < 1 or dof < 1:
-        raise ValueError(f"t_quantile needs 0.5 <= p < 1 and dof >= 1, got {p}, {dof}")
-    wanted = (2 * p - 1) * _area(0.0, math.pi / 2, dof)
-    low, high = 0.0, math.pi / 2
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _area(0.0, middle, dof) < wanted else (low, middle)
-    return math.sqrt(dof) * math.tan(low)
-
-
-def _area(start: float, end: float, dof: int) -> float:
-    nodes, weights = _nodes()
-    half = (end - start) / 2
-    return float(half * (weights * np.cos(start + half * (nodes + 1)) ** (dof - 1)).sum())
-
-
-@cache
-def _nodes() -> tuple[Any, Any]:
-    return np.polynomial.legendre.leggauss(64)
-
-
 def first_reach(xs: Sequence[float], losses: Sequence[float], level: float) -> float | None:
     """Where a curve first comes down to a level, by straight lines between its points; None where it does not."""
     for i, loss in enumerate(losses):
@@ -109,3 +69,51 @@ def first_reach(xs: Sequence[float], losses: Sequence[float], level: float) -> f
             share = (losses[i - 1] - level) / (losses[i - 1] - loss)
             return float(xs[i - 1] + share * (xs[i] - xs[i - 1]))
     return None
+
+
+# --- factorials
+
+
+def effects(factors: Factors, figures: Figures) -> list[Effect]:
+    """Every level of every factor against the factor's first, one family; then every pair of levels of two factors
+    against the first levels of both, another."""
+    mains = (_effect(factors, figures, [name], [level]) for name in factors for level in factors[name][1:])
+    pairs = (
+        _effect(factors, figures, [one, other], list(levels))
+        for one, other in combinations(factors, 2)
+        for levels in product(factors[one][1:], factors[other][1:])
+    )
+    return [*_family(mains), *_family(pairs)]
+
+
+def _effect(factors: Factors, figures: Figures, names: list[str], levels: list[str]) -> Effect:
+    """The mean over all groups of cells that differ in these factors alone, for every seed by itself."""
+    against = [factors[name][0] for name in names]
+    others = [name for name in factors if name not in names]
+    rests = [dict(zip(others, rest, strict=True)) for rest in product(*(factors[name] for name in others))]
+
+    def contrast(rest: dict[str, str]) -> list[float] | None:
+        """Seed by seed, the signed sum over the corners: + for the levels, a minus for each that is the first instead.
+
+        One factor: loss(b) - loss(a). Two: loss(b, d) - loss(a, d) - loss(b, c) + loss(a, c). None: one is missing.
+        """
+        corners = []
+        for corner in product(*zip(levels, against, strict=True)):
+            place = rest | dict(zip(names, corner, strict=True))
+            cell = tuple(place[name] for name in factors)
+            if cell not in figures:
+                return None
+            sign = (-1) ** sum(level == first for level, first in zip(corner, against, strict=True))
+            corners.append([sign * figure for figure in figures[cell]])
+        return [sum(of_seed) for of_seed in zip(*corners, strict=True)]
+
+    contrasts = [found for rest in rests if (found := contrast(rest)) is not None]
+    by_seed = [sum(of_seed) / len(contrasts) for of_seed in zip(*contrasts, strict=True)]
+    return Effect(names, levels, against, len(contrasts), len(rests), mean_difference(by_seed) if by_seed else None)
+
+
+def _family(effects: Iterator[Effect]) -> list[Effect]:
+    """With Holm's correction for all of them together."""
+    found = list(effects)
+    family = corrected({i: effect.difference for i, effect in enumerate(found) if effect.difference is not None})
+    return [replace(effect, difference=family.get(i)) for i, effect in enumerate(found)]

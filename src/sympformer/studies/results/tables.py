@@ -1,98 +1,271 @@
-"""The results as tables: for the terminal, CSV, Markdown and LaTeX, all from the same rows."""
+"""The results as tables, each one list of columns: terminal, Markdown, LaTeX, CSV and the page are loops over it."""
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sympformer import tables
-from sympformer.studies.results import Difference, ModelResult, Results, Spread
-from sympformer.studies.results.plot_style import scored_split
+from sympformer.studies.results.results import NOT_SHOWN, Difference, Effect, ModelResult, Results, Spread
 from sympformer.tables import Head
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.table import Table as RichTable
 
 NONE = "-"
-PUBLISHED = ("last", "best", "seconds")  # what may stand beside our figures
+Cell = tuple[str, tuple[Any, ...]]  # how it reads, and its figures in full
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the readable tables: its head and how a model's cell reads."""
+    """A column: its head, what a row's cell says, and how a CSV names its figures; the first of them sorts."""
 
-    head: str
-    cell: Callable[[Results, ModelResult], str]
-    left: bool = False
-    short: bool = False  # in the narrow table of the terminal too
+    head: str  # empty: figures for the CSV alone
+    cell: Callable[[Any], Cell]
+    names: tuple[str, ...]
+    words: bool = False  # at the left; figures stand at the right
+    short: bool = False  # where there is little room too
+    wrap: bool = False
+    title: str | None = None  # what the head means
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows, which are models or effects, with their columns. name: of its files; reading: a sentence on how to."""
+
+    name: str
+    title: str
+    reading: str
+    columns: list[Column]
+    rows: Sequence[Any]
+    struck: frozenset[str] = frozenset()  # models that failed their audit
+    bold: str | None = None
+
+    def heads(self, short: bool = False) -> list[Column]:
+        """The readable columns."""
+        return [column for column in self.columns if column.head and (column.short or not short)]
+
+    def is_struck(self, row: Any) -> bool:
+        return getattr(row, "name", None) in self.struck
+
+
+def tables_of(results: Results) -> list[Table]:
+    """All that the comparison has; the first is the ranking."""
+    struck = frozenset(model.name for model in results.models if results.state(model) == "failed audit")
+    mains, pairs = ([e for e in results.effects if len(e.factors) == n] for n in (1, 2))
+    parents = {model.parent for model in results.models} - {None}
+    changed = [model for model in results.models if model.parent is not None or model.name in parents]
+    title = f"{results.title}: {results.budget}, seeds {', '.join(map(str, results.seeds))}"
+    ranking = Table("table", title, "", columns(results), results.ranked(), struck, results.baseline)
+    rest = [
+        Table("effects", "Effects of the factors", EFFECTS, effect_columns(), mains),
+        Table("interactions", "Interactions of two factors", INTERACTIONS, effect_columns(), pairs),
+        Table("ablation", "Changes to a parent", CHANGES, change_columns(results), changed, struck),
+        Table("rates", "Learning rates", RATES, rate_columns(results), results.ranked(), struck),
+    ]
+    return [ranking, *(table for table in rest if table.rows)]
+
+
+EFFECTS = (
+    "Each level against its factor's first: the mean difference over all pairs of cells that differ in that alone, "
+    "seed by seed; lower is better. Pairs with a cell that is refused, has no figures or failed its audit are left out."
+)
+INTERACTIONS = (
+    "How much more two levels do together than each by itself: the difference of the first factor's levels at the "
+    "second factor's level, minus the same at the second factor's first level; below zero the two help each other."
+)
+CHANGES = "Each model beside the one it is a change of: the options that differ, and the difference paired by seed."
+RATES = "Validation loss after the short runs that choose the rate; a model with one rate was given it."
+
+
+# --- the columns
 
 
 def columns(results: Results) -> list[Column]:
-    """The columns of a comparison. Those for a baseline or probes are there where the comparison has them."""
-    chosen = [
-        Column("#", lambda r, m: str(m.rank or NONE), short=True),
-        Column("model", lambda r, m: m.name, left=True, short=True),
-        Column(f"{scored_split(results)} loss", lambda r, m: with_spread(m.last), short=True),
-        Column("best", lambda r, m: with_spread(m.best)),
-        Column("bits/byte", lambda r, m: with_spread(m.bits_per_byte)),
-    ]
-    if results.baseline is not None:
-        whose = "its" if results.against == results.baseline else f"{results.baseline}'s"
-        chosen += [
-            Column(f"minus {results.against} [95 %]", _difference, short=True),
-            Column("verdict", lambda r, m: _verdict(m, "verdict"), left=True, short=not results.corrected),
-        ]
-        if results.corrected:
-            chosen += [
-                Column("p (Holm)", lambda r, m: probability(m.difference.p_holm if m.difference else None)),
-                Column("verdict (Holm)", lambda r, m: _verdict(m, "settled"), left=True, short=True),
-            ]
-        chosen += [
-            Column(f"tokens to {whose} loss", lambda r, m: _count(m.tokens_to_baseline)),
-            Column(f"s to {whose} loss", lambda r, m: _count(m.seconds_to_baseline)),
-        ]
-    if results.published:
-        chosen += [
-            Column("last, validation", lambda r, m: _validation(m, 0)),
-            Column("last, published", lambda r, m: _published(r, m, "last")),
-            Column("best, validation", lambda r, m: _validation(m, 1)),
-            Column("best, published", lambda r, m: _published(r, m, "best")),
-            Column("s, published", lambda r, m: _published(r, m, "seconds")),
-        ]
-    chosen += [
-        Column("rate", lambda r, m: NONE if m.lr is None else f"{m.lr:g}"),
-        *([Column("tokens a run", lambda r, m: _count(m.tokens))] if results.own_lengths else []),
-        Column("parameters", lambda r, m: f"{m.parameters:,}"),
-        Column("passes a layer", lambda r, m: NONE if m.passes_a_layer is None else f"{m.passes_a_layer:g}"),
-        Column("tokens/s", lambda r, m: _count(m.tokens_per_second), short=True),
-        Column("s a run", lambda r, m: _count(m.seconds)),
-        Column("MB a step", lambda r, m: _count(m.memory_mb)),
-    ]
-    for name in dict.fromkeys(probe for model in results.models for probe in model.probes):
-        chosen.append(Column(name, lambda r, m, name=name: _probe(m, name)))  # type: ignore[misc]
-    if results.mixed_code:
-        chosen.append(Column("code", lambda r, m: ", ".join(m.code), left=True, short=True))
-    return [*chosen, Column("audit", _audit, short=True)]
+    """The columns of the ranking. Those for a baseline, probes and others' figures are there where those are."""
+    return [*_figures(results), *_against(results), *_beside(results), *_costs(results)]
 
 
-def with_spread(figure: Spread | None) -> str:
+def _figures(results: Results) -> Iterator[Column]:
+    yield Column("#", lambda m: (str(m.rank or NONE), (m.rank,)), ("rank",), short=True, title="rank")
+    yield Column("model", lambda m: (m.name, (m.name,)), ("model",), words=True, short=True)
+    yield Column("", lambda m: ("", (m.variant, m.preset, m.parent)), ("variant", "preset", "parent"))
+    yield Column(
+        f"{results.scored} loss", lambda m: _spread(m.last), ("loss", "loss_sd"), short=True,
+        title="nats per token, last weights",
+    )  # fmt: skip
+    yield Column("best", lambda m: _spread(m.best), ("best_loss", "best_loss_sd"), title="loss of the best weights")
+    yield Column("bits/byte", lambda m: _spread(m.bits_per_byte), ("bits_per_byte", "bits_per_byte_sd"))
+
+
+def _against(results: Results) -> Iterator[Column]:
+    if results.baseline is None:
+        return
+    yield Column(
+        f"minus {results.against} [95 %]",
+        lambda m: _difference(m.difference, results.role(m) or NONE),
+        ("difference", "low", "high", "p"),
+        short=True,
+    )
+    yield from _verdicts(results.corrected, lambda m, alone: verdict(results, m, m.difference, results.against, alone),
+                         lambda m: m.difference)  # fmt: skip
+    whose = "its" if results.against == results.baseline else f"{results.baseline}'s"
+    reached = ("tokens_to_baseline", "reached")
+    yield Column(
+        f"tokens to {whose} loss", lambda m: (_reach(results, m, m.tokens_to_baseline), (m.tokens_to_baseline, m.reached)),
+        reached, title="to the baseline's last validation loss",
+    )  # fmt: skip
+    yield Column(
+        f"s to {whose} loss", lambda m: (_reach(results, m, m.seconds_to_baseline), (m.seconds_to_baseline,)),
+        ("seconds_to_baseline",), title="the same in seconds, at the measured speed",
+    )  # fmt: skip
+
+
+def _verdicts(
+    corrected: bool, words: Callable[[Any, bool], str], difference: Callable[[Any], Difference | None]
+) -> Iterator[Column]:
+    """What an interval says by itself, and where there is a family, what stays of it."""
+
+    def p_holm(row: Any) -> Cell:
+        p = getattr(difference(row), "p_holm", None)
+        return probability(p), (p,)
+
+    def saying(alone: bool) -> Callable[[Any], Cell]:
+        return lambda row: ((said := words(row, alone)), (None if said == NONE else said.removesuffix(" together"),))
+
+    yield Column("verdict", saying(True), ("verdict",), words=True, short=not corrected, title="of this interval alone")
+    if corrected:
+        yield Column("p (Holm)", p_holm, ("p_holm",))
+        yield Column(
+            "verdict (Holm)", saying(False), ("verdict_holm",), words=True, short=True,
+            title="after Holm's correction for all differences of the family",
+        )  # fmt: skip
+
+
+def _beside(results: Results) -> Iterator[Column]:
+    """Others' figures, and the validation losses that they are to be read with."""
+    if results.beside:
+        for i, which in enumerate(("last", "best")):
+            yield Column(
+                f"{which}, validation",
+                lambda m, i=i: _number(m.validation and m.validation[i], ".3f"),  # type: ignore[misc]
+                (f"validation_{which}",),
+            )
+    for head, figures in results.beside.items():
+        places = ".3f" if max(map(abs, figures.values()), default=0) < 100 else ",.1f"
+        yield Column(
+            head, lambda m, of=figures, places=places: _number(of.get(m.name), places), (head,)  # type: ignore[misc]
+        )  # fmt: skip
+
+
+def _costs(results: Results) -> Iterator[Column]:
+    yield Column("rate", lambda m: _number(m.lr, "g"), ("lr",))
+    if len({model.tokens for model in results.models if model.tokens}) > 1:
+        yield Column("tokens a run", lambda m: _number(m.tokens), ("tokens",))
+    yield Column("parameters", lambda m: _number(m.parameters), ("parameters",))
+    yield Column("passes a layer", lambda m: _number(m.passes_a_layer, "g"), ("passes_a_layer",), title="kernel passes")
+    yield Column("tokens/s", lambda m: _number(m.tokens_per_second), ("tokens_per_second",), short=True)
+    yield Column("s a run", lambda m: _number(m.seconds), ("seconds",))
+    yield Column("MB a step", lambda m: _number(m.memory_mb), ("memory_mb",))
+    found = {name: probe for model in results.models for name, probe in model.probes.items()}
+    for name, probe in found.items():
+        guess = f"{probe.items} items; guessing gives {100 * probe.chance:.0f} %"
+        yield Column(name, lambda m, name=name: _probe(m, name), (f"probe_{name}",), title=guess)  # type: ignore[misc]
+    mixed = len({code for model in results.models for code in model.code}) > 1
+    yield Column("code" if mixed else "", _code, ("code",), words=True, short=True)
+    yield Column("audit", _audit, ("audit",), words=True, short=True)
+
+
+def effect_columns() -> list[Column]:
+    """Of a factorial's effects, of one factor or of two."""
+
+    def words(effect: Effect, alone: bool) -> str:
+        said = _said(effect.difference, alone)
+        return f"{said} together" if len(effect.factors) > 1 and said not in (NONE, NOT_SHOWN) else said
+
+    def listed(names: list[str], between: str = ", ") -> Cell:
+        return (text := between.join(names)), (text,)
+
+    return [
+        Column("factor", lambda e: listed(e.factors, " x "), ("factor",), words=True, short=True),
+        Column("level", lambda e: listed(e.levels), ("level",), words=True, short=True),
+        Column("against", lambda e: listed(e.against), ("against",), words=True, short=True),
+        Column("pairs", lambda e: (f"{e.pairs} of {e.possible}", (e.pairs, e.possible)), ("pairs", "possible"), short=True),
+        *_tail(words, lambda e: e.difference),
+    ]  # fmt: skip
+
+
+def change_columns(results: Results) -> list[Column]:
+    """Of models beside the one that each is a change of."""
+    return [
+        Column("model", lambda m: (m.name, (m.name,)), ("model",), words=True, short=True),
+        Column("parent", lambda m: (m.parent or NONE, (m.parent,)), ("parent",), words=True, short=True),
+        Column("change", lambda m: ("; ".join(m.changes) or NONE, ("; ".join(m.changes),)), ("change",),
+               words=True, short=True, wrap=True),
+        Column("loss", lambda m: _spread(results.metric_of(m)), ("figure", "figure_sd")),
+        *_tail(lambda m, alone: verdict(results, m, m.to_parent, m.parent, alone), lambda m: m.to_parent),
+    ]  # fmt: skip
+
+
+def _tail(words: Callable[[Any, bool], str], difference: Callable[[Any], Difference | None]) -> Iterator[Column]:
+    names = ("difference", "low", "high", "p")
+    yield Column("difference [95 %]", lambda row: _difference(difference(row), NONE), names, short=True)
+    yield from _verdicts(True, words, difference)
+
+
+def rate_columns(results: Results) -> list[Column]:
+    """Of the learning rates that were tried; "diverged" where the loss left the finite numbers."""
+    tried = sorted({rate for model in results.models for rate in model.rates}, key=float)
+
+    def cell(model: ModelResult, rate: str) -> Cell:
+        chosen = model.lr is not None and float(rate) == model.lr
+        if rate not in model.rates:
+            return ("given" if chosen else ""), (None,)
+        loss = model.rates[rate]
+        return ("diverged" if loss is None else f"{loss:.3f}{' *' if chosen else ''}"), (loss,)
+
+    return [
+        Column("model", lambda m: (m.name, (m.name,)), ("model",), words=True),
+        *(Column(rate, lambda m, rate=rate: cell(m, rate), (rate,)) for rate in tried),  # type: ignore[misc]
+        Column("rate (*)", lambda m: _number(m.lr, "g"), ("lr",)),
+        Column("variant", lambda m: (m.variant, (m.variant,)), ("variant",), words=True),
+        Column("preset", lambda m: (m.preset or NONE, (m.preset,)), ("preset",), words=True),
+    ]
+
+
+# --- the cells
+
+
+def verdict(results: Results, model: ModelResult, found: Difference | None, other: str | None, alone: bool) -> str:
+    """Of one model's difference to another: none where either may not stand in a ranking."""
+    if model.diverged:
+        return "diverged"
+    if found is None:
+        return NONE
+    for one in results.models:
+        if one.name in (model.name, other) and (state := results.state(one)) != "ranked":
+            return state if one is model else f"{other}: {state}"
+    return _said(found, alone)
+
+
+def _said(found: Difference | None, alone: bool) -> str:
+    return NONE if found is None else found.alone if alone else found.verdict
+
+
+def _spread(figure: Spread | None) -> Cell:
     """Mean and standard deviation over the seeds."""
     if figure is None:
-        return NONE
-    return f"{figure.mean:.3f}" + ("" if figure.sd is None else f" ± {figure.sd:.3f}")
+        return NONE, (None, None)
+    return f"{figure.mean:.3f}" + ("" if figure.sd is None else f" ± {figure.sd:.3f}"), (figure.mean, figure.sd)
 
 
-def _difference(results: Results, model: ModelResult) -> str:
-    found = model.difference
-    if found is None:
-        return results.role(model) or NONE
-    return with_interval(found)
-
-
-def with_interval(found: Difference) -> str:
+def _difference(found: Difference | None, otherwise: str) -> Cell:
     """A difference and its 95 % interval."""
-    return f"{found.mean:+.3f}" + ("" if found.low is None else f" [{found.low:+.3f}, {found.high:+.3f}]")
+    if found is None:
+        return otherwise, (None,) * 4
+    interval = "" if found.low is None else f" [{found.low:+.3f}, {found.high:+.3f}]"
+    return f"{found.mean:+.3f}{interval}", (found.mean, found.low, found.high, found.p)
 
 
 def probability(p: float | None) -> str:
@@ -100,117 +273,89 @@ def probability(p: float | None) -> str:
     return NONE if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _verdict(model: ModelResult, which: str) -> str:
-    if model.diverged:
-        return "diverged"
-    return NONE if model.difference is None else str(getattr(model.difference, which))
+def _reach(results: Results, model: ModelResult, value: float | None) -> str:
+    """Where only some seeds arrive there is no mean; how many did is said instead."""
+    partly = f"{model.reached} of {len(results.seeds)} seeds"
+    return f"{value:,.0f}" if value is not None else partly if 0 < model.reached < len(results.seeds) else NONE
 
 
-def _audit(results: Results, model: ModelResult) -> str:
-    return NONE if model.audit is None else "passed" if model.passed else "FAILED"
+def _number(value: float | None, form: str = ",.0f") -> Cell:
+    return NONE if value is None else f"{value:{form}}", (value,)
 
 
-def _validation(model: ModelResult, which: int) -> str:
-    return NONE if model.validation is None else f"{model.validation[which]:.3f}"
+def _probe(model: ModelResult, name: str) -> Cell:
+    share = model.probes[name].accuracy.mean if name in model.probes else None
+    return NONE if share is None else f"{100 * share:.0f} %", (share,)
 
 
-def _published(results: Results, model: ModelResult, what: str) -> str:
-    figure = results.published.get(model.name, {}).get(what)
-    return NONE if figure is None else f"{figure:,.1f}" if what == "seconds" else f"{figure:.3f}"
+def _code(model: ModelResult) -> Cell:
+    return ", ".join(model.code) or NONE, (", ".join(model.code),)
 
 
-def _count(value: float | None) -> str:
-    return NONE if value is None else f"{value:,.0f}"
+def _audit(model: ModelResult) -> Cell:
+    if model.audit is None:
+        return NONE, (None,)
+    return ("passed", ("passed",)) if model.passed else ("FAILED", ("failed",))
 
 
-def _probe(model: ModelResult, name: str) -> str:
-    probe = model.probes.get(name)
-    return NONE if probe is None else f"{100 * probe.accuracy.mean:.0f} %"
+# --- the forms
 
 
-def rows(results: Results, chosen: Sequence[Column] | None = None) -> list[tuple[ModelResult, list[str]]]:
-    """The readable cells of every model, ranked ones first, in the chosen columns (all of them)."""
-    chosen = columns(results) if chosen is None else chosen
-    return [(model, [column.cell(results, model) for column in chosen]) for model in results.ranked()]
+def readable(table: Table, chosen: Sequence[Column]) -> list[list[str]]:
+    """The cells as people read them."""
+    return [[column.cell(row)[0] for column in chosen] for row in table.rows]
 
 
-def struck(model: ModelResult) -> bool:
-    """Whether a model is listed but struck out: its audit failed."""
-    return model.audit is not None and not model.passed
-
-
-def _heads(chosen: Sequence[Column]) -> list[Head]:
-    return [Head(column.head, column.left) for column in chosen]
-
-
-def terminal_table(results: Results) -> "Table":
+def terminal(table: Table) -> "RichTable":
     """For a console: the columns that matter most, as many as a hundred characters hold."""
     from rich.markup import escape
 
-    chosen = [column for column in columns(results) if column.short]
-    title = f"{results.title}: {results.budget}, seeds {', '.join(map(str, results.seeds))}"
-    found = rows(results, chosen)
-    styles = ["strike" if struck(m) else "bold" if m.name == results.baseline else None for m, _ in found]
-    return tables.terminal_table(title, _heads(chosen), [list(map(escape, cells)) for _, cells in found], styles)
+    chosen = table.heads(short=True)
+    cells = [list(map(escape, row)) for row in readable(table, chosen)]
+    bold = [table.bold is not None and getattr(row, "name", None) == table.bold for row in table.rows]
+    styles = ["strike" if table.is_struck(row) else "bold" if b else None for row, b in zip(table.rows, bold, strict=True)]
+    return tables.terminal_table(table.title, _heads(chosen), cells, styles)
 
 
-def markdown_table(results: Results) -> str:
+def markdown(table: Table) -> str:
     """For a README."""
-    cells = [[f"~~{c}~~" for c in of_model] if struck(m) else of_model for m, of_model in rows(results)]
-    return tables.markdown_table(_heads(columns(results)), cells)
+    chosen = table.heads()
+    cells = readable(table, chosen)
+    rows = [[f"~~{c}~~" for c in of] if table.is_struck(row) else of for row, of in zip(table.rows, cells, strict=True)]
+    return tables.markdown_table(_heads(chosen), rows)
 
 
-def latex_table(results: Results) -> str:
+def _heads(chosen: Sequence[Column]) -> list[Head]:
+    return [Head(column.head, column.words, column.wrap) for column in chosen]
+
+
+def latex(table: Table) -> str:
     """For a paper: a tabular for the package booktabs, rows struck out with \\sout of ulem."""
-    chosen = columns(results)
+    chosen = table.heads()
     lines = [
         "% needs \\usepackage{booktabs} and, for struck rows, \\usepackage[normalem]{ulem}",
-        f"\\begin{{tabular}}{{{''.join('l' if c.left else 'r' for c in chosen)}}}",
+        f"\\begin{{tabular}}{{{''.join('l' if c.words else 'r' for c in chosen)}}}",
         "\\toprule",
-        " & ".join(_latex(c.head) for c in chosen) + r" \\",
+        " & ".join(_tex(c.head) for c in chosen) + r" \\",
         "\\midrule",
     ]
-    for model, cells in rows(results):
-        lines.append(" & ".join(f"\\sout{{{_latex(c)}}}" if struck(model) else _latex(c) for c in cells) + r" \\")
+    for row, cells in zip(table.rows, readable(table, chosen), strict=True):
+        lines.append(" & ".join(f"\\sout{{{_tex(c)}}}" if table.is_struck(row) else _tex(c) for c in cells) + r" \\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
 
 
-def _latex(text: str) -> str:
-    for plain, escaped in (("\\", r"\textbackslash{}"), ("%", r"\%"), ("#", r"\#"), ("_", r"\_"), ("&", r"\&"),
-                           ("±", r"$\pm$"), ("<", "$<$")):  # fmt: skip
-        text = text.replace(plain, escaped)
-    return text
+TEX = {"\\": r"\textbackslash{}", "±": r"$\pm$", "<": "$<$", ">": "$>$", "→": r"$\to$", "~": r"\textasciitilde{}"}
+TEX |= {"^": r"\textasciicircum{}"} | {character: f"\\{character}" for character in "%#_&${}"}
 
 
-def csv_table(results: Results) -> str:
-    """Every figure in full, one line a model, for other programs."""
-    names = ("loss", "loss_sd", "best_loss", "best_loss_sd", "bits_per_byte", "bits_per_byte_sd")
-    probes = list(dict.fromkeys(probe for model in results.models for probe in model.probes))
-    beside = ["validation_last", "validation_best", *(f"published_{what}" for what in PUBLISHED)]
-    beside = beside if results.published else []
+def _tex(text: str) -> str:
+    return "".join(TEX.get(character, character) for character in text)
+
+
+def as_csv(table: Table) -> str:
+    """Every figure in full, one line a row, for other programs."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        ["rank", "model", "variant", "preset", "lr", *names, "difference", "low", "high", "verdict", "p", "p_holm",
-         "verdict_holm", "parent", "parameters",
-         "passes_a_layer", "tokens_per_second", "seconds", "memory_mb", "tokens_to_baseline", "seconds_to_baseline",
-         "reached", *(f"probe_{name}" for name in probes), "audit", "code", *beside]
-    )  # fmt: skip
-    for m in results.ranked():
-        tested = ("mean", "low", "high", "verdict", "p", "p_holm", "verdict_holm")
-        spreads = [value for s in (m.last, m.best, m.bits_per_byte) for value in ((s.mean, s.sd) if s else ("", ""))]
-        d, own = m.difference, results.published.get(m.name, {})
-        writer.writerow(
-            [m.rank or "", m.name, m.variant, m.preset or "", _blank(m.lr), *map(_blank, spreads),
-             *(_blank(getattr(d, name, None)) for name in tested), m.parent or "", m.parameters,
-             *map(_blank, (m.passes_a_layer, m.tokens_per_second, m.seconds, m.memory_mb, m.tokens_to_baseline,
-             m.seconds_to_baseline)), m.reached,
-             *(m.probes[name].accuracy.mean if name in m.probes else "" for name in probes),
-             "" if m.audit is None else "passed" if m.passed else "failed", ", ".join(m.code),
-             *([*(m.validation or ("", "")), *(own.get(what, "") for what in PUBLISHED)] if beside else ())]
-        )  # fmt: skip
+    writer.writerow([name for column in table.columns for name in column.names])
+    writer.writerows([figure for column in table.columns for figure in column.cell(row)[1]] for row in table.rows)
     return text.getvalue()
-
-
-def _blank(value: Any) -> Any:
-    return "" if value is None else value
