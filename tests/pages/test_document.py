@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from sympformer.errors import InputError
-from sympformer.pages.document import document, theme_button, write_page
-from sympformer.pages.markup import Html, data_island, tag
+from sympformer.pages import Html, data_island, document, tag, theme_button, write_page
 from tests.browser import Visitor
 
 HOSTILE = [

@@ -18,7 +18,7 @@ from sympformer.errors import InputError
 from sympformer.watching.command import look_at, watch, write
 from sympformer.watching.scene import MOST_TOKENS, principal, rounded, scene
 from sympformer.watching.words import shown
-from tests.studies.report.dom import Node, read
+from tests.pages.dom import Node, read
 from tests.watching.targets import EVIL_NAME, HOSTILE, Words, target
 
 

@@ -35,7 +35,7 @@ def watch(targets: list[str], text: str = TEXT, out: str = "runs/watch.html", tr
 def write(file: Path, targets: "list[Target]", text: str) -> None:
     """Write the page of models on a text."""
     from sympformer.errors import InputError
-    from sympformer.pages.document import write_page
+    from sympformer.pages import write_page
     from sympformer.watching.page import page
     from sympformer.watching.scene import MOST_TOKENS
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sympformer.pages.document import asset, document, theme_button
-from sympformer.pages.markup import Html, data_island, tag
+from sympformer.pages import Html, asset, data_island, document, tag, theme_button
 from sympformer.watching.scene import BY_LAYER, BY_STAGE, SCALARS, Subject, scene
 
 AXES = {

@@ -17,7 +17,7 @@ from sympformer import provenance
 from sympformer.cli import main
 from sympformer.nn.presets import STARTS
 from sympformer.provenance import Code, this_code
-from sympformer.studies.results import Results
+from sympformer.studies.results.results import Results
 from sympformer.training import run as runs
 
 SIZE = {"n_layer": 1, "n_head": 2, "d_model": 16, "block_size": 16}

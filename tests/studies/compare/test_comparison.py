@@ -19,7 +19,7 @@ from sympformer.studies.compare.comparison import Comparison
 from sympformer.studies.compare.grid import DIVERGED, outcome
 from sympformer.studies.compare.plan import Cell
 from sympformer.studies.compare.workers import Workers
-from sympformer.studies.results import Results
+from sympformer.studies.results.results import Results
 from sympformer.training.metrics import TIMED, read_metrics
 
 SIZE = {"preset": "tuned", "n_layer": 2, "n_head": 2, "d_model": 16, "block_size": 32}

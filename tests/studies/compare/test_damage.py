@@ -14,7 +14,7 @@ from sympformer.errors import InputError
 from sympformer.studies.compare.comparison import COSTS, Comparison
 from sympformer.studies.compare.grid import Outcome, outcome, train_cell
 from sympformer.studies.compare.workers import Workers
-from sympformer.studies.results import Results
+from sympformer.studies.results.results import Results
 from sympformer.studies.scoring import score
 from sympformer.training.checkpoint import CheckpointFolder
 from sympformer.training.trainer import Trainer

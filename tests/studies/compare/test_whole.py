@@ -23,7 +23,7 @@ from sympformer.models import variant
 from sympformer.studies.compare import calibration, comparison
 from sympformer.studies.compare.budgets import Budget
 from sympformer.studies.compare.comparison import CALIBRATION, Comparison
-from sympformer.studies.results import Results
+from sympformer.studies.results.results import Results
 from sympformer.training.config import TrainConfig, load_config
 from sympformer.training.metrics import TIMED, read_metrics
 from tests.studies.compare.test_damage import InPlace
@@ -58,7 +58,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("SYMPFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr("sympformer.studies.compare.workers.Workers", InPlace)
         patch.setattr(comparison, "memory_mb", lambda models, batch: dict.fromkeys(models, 1.0))  # a process a model
-        patch.setattr("sympformer.studies.results.plots.pictures", lambda results: [])  # drawn in tests of their own
+        patch.setattr("sympformer.studies.results.page.pictures", lambda results: [])  # drawn in tests of their own
         yield
 
 

@@ -1,45 +1,36 @@
-"""Intervals against scipy, differences by hand, crossings by hand."""
+"""Intervals, corrections, effects of a factorial and crossings, by hand and against scipy's own tests."""
 
 import math
 
 import pytest
 from scipy import stats
 
-from sympformer.studies.results import Difference
+from sympformer.studies.results.results import Difference
 from sympformer.studies.results.statistics import (
+    Levels,
     corrected,
+    effects,
     first_reach,
     holm,
     mean_difference,
     paired_difference,
     spread,
-    t_quantile,
-    two_sided_p,
 )
 
 
-@pytest.mark.parametrize("dof", [1, 2, 3, 4, 9, 30])
-@pytest.mark.parametrize("p", [0.5, 0.75, 0.975, 0.995])
-def test_quantiles_of_student(p: float, dof: int) -> None:
-    assert t_quantile(p, dof) == pytest.approx(stats.t.ppf(p, dof), rel=1e-9, abs=1e-12)
-
-
-@pytest.mark.parametrize(("p", "dof"), [(0.2, 3), (1.0, 3), (0.9, 0)])
-def test_quantile_refuses(p: float, dof: int) -> None:
-    with pytest.raises(ValueError, match="t_quantile"):
-        t_quantile(p, dof)
-
-
-@pytest.mark.parametrize("dof", [1, 2, 4, 9, 30])
-@pytest.mark.parametrize("t", [0.0, 0.7, -2.5, 12.0, 300.0])
-def test_p_of_student(t: float, dof: int) -> None:
-    assert two_sided_p(t, dof) == pytest.approx(2 * stats.t.sf(abs(t), dof), rel=1e-9)
+def test_interval_and_p_are_those_of_the_paired_t_test() -> None:
+    mine, baseline = [3.31, 3.35, 3.38, 3.29], [3.52, 3.50, 3.61, 3.49]
+    found, tested = paired_difference(mine, baseline), stats.ttest_rel(mine, baseline)
+    assert [found.low, found.high] == pytest.approx(list(tested.confidence_interval(0.95)))
+    assert found.p == pytest.approx(tested.pvalue)
+    assert found.mean == pytest.approx(sum(mine) / 4 - sum(baseline) / 4)
+    assert (found.verdict, paired_difference(baseline, mine).verdict) == ("better", "worse")
 
 
 def test_p_by_hand() -> None:
-    """One degree of freedom: 1 - 2/pi atan(t); two: 1 - t / sqrt(2 + t^2)."""
-    assert two_sided_p(3.0, 1) == pytest.approx(1 - 2 / math.pi * math.atan(3.0))
-    assert two_sided_p(3.0, 2) == pytest.approx(1 - 3 / math.sqrt(11))
+    """Three differences 1, 2, 3: t = 2 sqrt(3), p = 1 - t / sqrt(2 + t^2); a tenth of their spread, ten times t."""
+    assert mean_difference([1.0, 2.0, 3.0]).p == pytest.approx(1 - math.sqrt(12 / 14))
+    assert mean_difference([-1.9, -2.0, -2.1]).p == pytest.approx(1 - math.sqrt(1200 / 1202))
 
 
 def test_holm_by_hand() -> None:
@@ -50,60 +41,38 @@ def test_holm_by_hand() -> None:
 
 
 def test_a_family_is_corrected_together() -> None:
-    """Differences 1, 2, 3 with sd 1: t = 2 sqrt(3), p = 1 - t / sqrt(2 + t^2) = 0.0742; a tenth of the sd: 0.00083."""
     sure, unsure = mean_difference([1.9, 2.0, 2.1]), mean_difference([1.0, 2.0, 3.0])
-    assert unsure.p == pytest.approx(1 - math.sqrt(12 / 14))
-    assert sure.p == pytest.approx(1 - math.sqrt(1200 / 1202))
-    assert mean_difference([-1.9, -2.0, -2.1]).p == pytest.approx(sure.p)
-    alone = corrected({"a": sure})["a"]
-    assert (alone.p_holm, alone.verdict_holm) == (sure.p, "worse")
+    assert corrected({"a": sure})["a"].p_holm == sure.p
     family = corrected({"a": sure, "b": unsure, "one seed": mean_difference([2.0])})
     assert sure.p is not None
-    assert family["a"].p_holm == pytest.approx(2 * sure.p)
-    assert family["b"].p_holm == pytest.approx(1 - math.sqrt(12 / 14))
-    assert family["one seed"].p_holm is None
-    assert [found.settled for found in family.values()] == ["worse", "no difference shown", "no difference shown"]
+    assert [one.p_holm for one in family.values()] == [pytest.approx(2 * sure.p), pytest.approx(unsure.p), None]
+    assert [one.verdict for one in family.values()] == ["worse", "no difference shown", "no difference shown"]
 
 
 def test_a_verdict_may_not_survive_its_family() -> None:
     found = mean_difference([-1.0, -1.1, -0.7, -1.3])
     assert found.p is not None
-    assert found.verdict == "better"
-    many = dict.fromkeys(range(int(0.06 / found.p) + 1), found)
-    assert {one.verdict_holm for one in corrected(many).values()} == {"no difference shown"}
-    assert {one.settled for one in many.values()} == {"better"}  # before the correction
+    many = corrected(dict.fromkeys(range(int(0.06 / found.p) + 1), found))
+    assert {(one.alone, one.verdict) for one in many.values()} == {("better", "no difference shown")}
+    assert found.verdict == "better"  # before the correction
 
 
 def test_differences_without_any_spread() -> None:
-    assert mean_difference([0.5, 0.5]) == Difference(0.5, 0.5, 0.5, "worse", 0.0)
+    assert mean_difference([0.5, 0.5]) == Difference(0.5, 0.5, 0.5, 0.0)
     assert mean_difference([0.0, 0.0]).p == 1.0
-
-
-def test_interval_is_the_paired_t_interval() -> None:
-    mine, baseline = [3.31, 3.35, 3.38, 3.29], [3.52, 3.50, 3.61, 3.49]
-    found = paired_difference(mine, baseline)
-    low, high = stats.ttest_rel(mine, baseline).confidence_interval(0.95)
-    assert [found.low, found.high] == pytest.approx([low, high])
-    assert found.mean == pytest.approx(sum(mine) / 4 - sum(baseline) / 4)
-    assert found.verdict == "better"
-    assert paired_difference(baseline, mine).verdict == "worse"
 
 
 def test_pairing_removes_what_a_seed_does_to_both() -> None:
     seeds = [0.0, 0.5, -0.4]  # far larger than the difference
-    found = paired_difference(
-        [3.0 + s + e for s, e in zip(seeds, (0.0, 0.001, -0.001), strict=True)], [3.1 + s for s in seeds]
-    )
-    assert found.verdict == "better"
+    mine = [3.0 + s + e for s, e in zip(seeds, (0.0, 0.001, -0.001), strict=True)]
+    assert paired_difference(mine, [3.1 + s for s in seeds]).verdict == "better"
 
 
 @pytest.mark.parametrize("mine", [[3.4, 3.6], [3.5]])
 def test_no_difference_shown(mine: list[float]) -> None:
     found = paired_difference(mine, [3.5, 3.45][: len(mine)])
     assert found.verdict == "no difference shown"
-    assert (found.low is None) == (len(mine) == 1)
-    if found.low is not None and found.high is not None:
-        assert found.low < 0 < found.high
+    assert (found.low is None) == (found.p is None) == (len(mine) == 1)
 
 
 def test_spread() -> None:
@@ -120,3 +89,60 @@ def test_spread() -> None:
 def test_first_reach(level: float, expected: float | None) -> None:
     found = first_reach([100, 200, 300, 400], [4.0, 3.0, 2.5, 2.7], level)
     assert found == (None if expected is None else pytest.approx(expected))
+
+
+# --- effects of a factorial
+
+FACTORS = {"dynamics": ["gpt", "symp"], "head": ["tied", "untied"]}
+FIGURES: dict[Levels, list[float]] = {  # two seeds
+    ("gpt", "tied"): [4.0, 4.2],
+    ("gpt", "untied"): [3.9, 4.0],
+    ("symp", "tied"): [3.5, 3.9],
+    ("symp", "untied"): [3.2, 3.6],
+}
+
+
+def test_two_by_two_by_hand() -> None:
+    """symp - gpt: (-0.5 - 0.7) / 2 and (-0.3 - 0.4) / 2; untied - tied: (-0.1 - 0.3) / 2 and (-0.2 - 0.3) / 2.
+
+    Their interaction, [symp - gpt at untied] - [symp - gpt at tied]: -0.7 + 0.5 and -0.4 + 0.3; a family of its own.
+    """
+    dynamics, head, both = effects(FACTORS, FIGURES)
+    assert (dynamics.factors, dynamics.levels, dynamics.against) == (["dynamics"], ["symp"], ["gpt"])
+    assert (both.factors, both.levels, both.against) == (["dynamics", "head"], ["symp", "untied"], ["gpt", "tied"])
+    assert [(e.pairs, e.possible) for e in (dynamics, head, both)] == [(2, 2), (2, 2), (1, 1)]
+    mains = corrected({0: mean_difference([-0.6, -0.35]), 1: mean_difference([-0.2, -0.25])})
+    wanted = [mains[0], mains[1], corrected({0: mean_difference([-0.2, -0.1])})[0]]
+    for effect, want in zip((dynamics, head, both), wanted, strict=True):
+        assert effect.difference is not None
+        assert list(vars(effect.difference).values()) == pytest.approx(list(vars(want).values()))
+
+
+def test_what_is_missing_takes_its_pairs_with_it() -> None:
+    """Three levels by two by two, one cell missing: its pairs are left out, those of other levels stay."""
+    factors = {"dynamics": ["a", "b", "c"], "head": ["x", "y"], "table": ["0", "1"]}
+    effect = {"a": 0.0, "b": -1.0, "c": -3.0, "x": 0.0, "y": 0.5, "0": 0.0, "1": 0.25}
+    figures: dict[Levels, list[float]] = {
+        (d, h, t): [10 + effect[d] + effect[h] + effect[t] + (0.1 if (d, t) == ("b", "1") else 0) + s for s in (0, 0.3)]
+        for d in "abc" for h in "xy" for t in "01"
+    }  # fmt: skip
+    del figures["a", "x", "1"]
+    found = {tuple(one.levels): one for one in effects(factors, figures)}
+    counts = {levels: (one.pairs, one.possible) for levels, one in found.items()}
+    assert counts[("b",)] == counts[("c",)] == (3, 4)
+    assert counts[("y",)] == counts[("1",)] == (5, 6)
+    assert counts[("b", "y")] == counts[("b", "1")] == (1, 2)
+    means = {levels: one.difference.mean for levels, one in found.items() if one.difference is not None}
+    wanted = {("b",): -1.0 + 0.1 / 3, ("c",): -3.0, ("y",): 0.5, ("b", "1"): 0.1, ("c", "y"): 0.0}
+    assert {levels: means[levels] for levels in wanted} == pytest.approx(wanted)
+
+
+def test_a_level_without_a_pair_and_a_single_seed() -> None:
+    figures = {levels: values for levels, values in FIGURES.items() if levels != ("gpt", "untied")}
+    both = effects(FACTORS, figures)[-1]
+    assert (both.pairs, both.possible, both.difference) == (0, 1, None)
+    assert effects(FACTORS, {})[0].pairs == 0
+    alone = effects(FACTORS, {levels: values[:1] for levels, values in FIGURES.items()})[0].difference
+    assert alone is not None
+    assert (alone.low, alone.p, alone.verdict) == (None, None, "no difference shown")
+    assert alone.mean == pytest.approx(-0.6)

@@ -1,25 +1,103 @@
-"""The four tables say the same, strike out what failed, and survive awkward names."""
+"""Every figure of every committed comparison is where it was, in every form; and what failed its audit says so."""
 
 import csv
+import gzip
 import io
 import json
 from dataclasses import replace
+from functools import cache
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from sympformer.errors import InputError
-from sympformer.studies.results import Results
-from sympformer.studies.results.plots import pictures
-from sympformer.studies.results.tables import (
-    csv_table,
-    latex_table,
-    markdown_table,
-    rows,
-    terminal_table,
-    with_spread,
-)
+from sympformer.studies.results import tables
+from sympformer.studies.results.page import page
+from sympformer.studies.results.results import Difference, Results
+from sympformer.studies.results.statistics import corrected, effects, paired_difference
+from sympformer.studies.results.tables import Table, tables_of
+from tests.pages.dom import read
 from tests.studies.results import made_up
+
+ROOT = Path(__file__).resolve().parents[3]
+GOLDEN = json.loads(gzip.decompress((ROOT / "tests" / "golden" / "tables.json.gz").read_bytes()))  # of f10bd74
+COMMITTED = sorted(GOLDEN)
+Rows = list[dict[str, str]]
+
+
+@cache
+def committed(name: str) -> Results:
+    return Results.load(ROOT / "docs" / "results" / name / "results.json")
+
+
+def from_markdown(table: Table) -> Rows:
+    lines = [line.replace("\\|", "¦").split("|")[1:-1] for line in tables.markdown(table).splitlines()]
+    heads, _, *rows = [[cell.strip() for cell in line] for line in lines]
+    return [dict(zip(heads, row, strict=True)) for row in rows]
+
+
+def from_csv(table: Table) -> Rows:
+    return list(csv.DictReader(io.StringIO(tables.as_csv(table))))
+
+
+def rows_of(stored: dict[str, Any]) -> Rows:
+    return [dict(zip(stored["heads"], row, strict=True)) for row in stored["rows"]]
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_committed_tables_say_what_they_said(name: str) -> None:
+    """Cell by cell the same words, and in the CSV the same figures, but for names: others' figures have their heads."""
+    found = {{"table": "models"}.get(table.name, table.name): table for table in tables_of(committed(name))}
+    assert {*GOLDEN[name]} <= {*found} <= {*GOLDEN[name], "rates"}
+    heads = {"published_last": "last, published", "published_best": "best, published"}
+    heads["published_seconds"] = "s, published"
+    for kind, stored in GOLDEN[name].items():
+        for was, now in zip(rows_of(stored["text"]), from_markdown(found[kind]), strict=True):
+            for head, text in was.items():
+                partly = text == "-" and now[head].endswith("seeds")  # now it says how many seeds arrived
+                assert now[head] == text or partly, (head, was)
+        for was, now in zip(rows_of(stored["figures"]), from_csv(found[kind]), strict=True):
+            assert {head: now.get(heads.get(head, head), "") for head in was} == was
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_statistics_of_committed_results(name: str) -> None:
+    """From the seeds' figures: differences, intervals, p and Holm's p as they were, to 1e-12."""
+    results = committed(name)
+    by_name = {model.name: results.metric_of(model) for model in results.models}
+    family_of = {m: key for key, names in (results.config.get("families") or {}).items() for m in names}
+
+    def minus(mine: str, other: str | None) -> Difference:
+        a, b = by_name[mine], by_name[other or ""]
+        assert a is not None
+        assert b is not None
+        return paired_difference(a.values, b.values)
+
+    for kind in ("difference", "to_parent"):
+        pairs = {m.name: getattr(m, kind) for m in results.models if getattr(m, kind) is not None}
+        others = {m.name: results.against if kind == "difference" else m.parent for m in results.models}
+        for family in {family_of.get(m) if kind == "difference" else None for m in pairs}:
+            members = [m for m in pairs if kind == "to_parent" or family_of.get(m) == family]
+            for m, made in corrected({m: minus(m, others[m]) for m in members}).items():
+                same(made, pairs[m])
+    names = {"-".join(cell): cell for cell in product(*results.factors.values())}
+    cells = {names[m]: figure.values for m, figure in by_name.items() if m in names and figure is not None}
+    for made_effect, effect in zip(effects(results.factors, cells), results.effects, strict=True):
+        assert replace(made_effect, difference=None) == replace(effect, difference=None)
+        same(made_effect.difference, effect.difference)
+
+
+def same(made: Difference | None, was: Difference | None) -> None:
+    for name, value in vars(was).items() if was is not None else ():
+        if value is not None:  # the first tables had no p
+            assert getattr(made, name) == pytest.approx(value, rel=1e-12, abs=1e-12), name
+    assert (made is None) == (was is None)
+
+
+# --- a comparison of every kind of model
 
 
 @pytest.fixture
@@ -27,115 +105,118 @@ def results() -> Results:
     return made_up.results(["gpt", "exp-euler", made_up.leaking(), made_up.diverged()])
 
 
-def test_order_and_cells(results: Results) -> None:
-    found = rows(results)
-    assert [model.name for model, _ in found] == ["exp-euler", "gpt", "leaking", "diverged"]
-    cells = {model.name: cells for model, cells in found}
-    exp = results.models[1]
-    assert with_spread(exp.last) in cells["exp-euler"]
-    assert exp.difference is not None
-    assert exp.difference.verdict in cells["exp-euler"]
-    assert "baseline" in cells["gpt"]
-    assert cells["leaking"][0] == "-"  # no rank, whatever its loss
-    assert "FAILED" in cells["leaking"]
-    assert "diverged" in cells["diverged"]
+def test_a_failed_audit_is_no_better_in_any_form() -> None:
+    """Nor where a correction was made for a family that the model, of the best loss, is not in."""
+    for results in (made_up.results(["gpt", made_up.leaking()]), family_of_one()):
+        first = tables_of(results)[0]
+        console = Console(width=300, record=True, file=io.StringIO())
+        console.print(tables.terminal(first))
+        lines = [
+            text.splitlines()
+            for text in (console.export_text(), tables.markdown(first), tables.latex(first), tables.as_csv(first))
+        ]
+        lines.append([row.text for row in read(page(results, [])).by_id("figures").all("tr")])
+        for form in lines:
+            (said, *more) = [line for line in form if "leaking" in line]
+            assert "failed audit" in said
+            assert not any("better" in line for line in (said, *more))
 
 
-def test_markdown_is_a_table_with_the_failed_row_struck_out(results: Results) -> None:
-    lines = markdown_table(results).splitlines()
-    assert len({line.count("|") for line in lines}) == 1
-    assert sum("~~leaking~~" in line for line in lines) == 1
-    assert not any("~~exp-euler~~" in line for line in lines)
+def family_of_one() -> Results:
+    """Corrected, the leaking model outside the family."""
+    results = made_up.results(["gpt", "exp-euler", made_up.leaking()])
+    models = [
+        replace(m, difference=corrected({0: m.difference})[0] if m.difference and m.passed else m.difference)
+        for m in results.models
+    ]
+    return replace(results, models=models)
 
 
-def test_latex_escapes(results: Results) -> None:
-    text = latex_table(made_up.results(["gpt", made_up.model("a_b"), made_up.leaking()]))
-    assert r"a\_b" in text
-    assert "a_b" not in text.replace(r"a\_b", "")
-    assert r"\sout{leaking}" in text
-    body = text.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines()
-    assert len({line.count("&") for line in body}) == 1
-    assert "%]" not in text.replace(r"\%]", "")  # an unescaped per cent sign would swallow the line
-
-
-def test_csv_has_full_figures(results: Results) -> None:
-    found = {row["model"]: row for row in csv.DictReader(io.StringIO(csv_table(results)))}
+def test_order_cells_and_figures(results: Results) -> None:
+    table = tables_of(results)[0]
+    rows = {row["model"].strip("~"): row for row in from_markdown(table)}
+    assert list(rows) == ["exp-euler", "gpt", "leaking", "diverged"]
+    assert (rows["exp-euler"]["verdict"], rows["gpt"]["minus gpt [95 %]"]) == ("better", "baseline")
+    assert (rows["leaking"]["#"], rows["leaking"]["audit"]) == ("~~-~~", "~~FAILED~~")
+    assert rows["diverged"]["verdict"] == "diverged"
+    full = {row["model"]: row for row in from_csv(table)}
     exp = results.models[1]
     assert exp.last is not None
-    assert float(found["exp-euler"]["loss"]) == exp.last.mean
-    assert found["leaking"]["rank"] == ""
-    assert found["leaking"]["audit"] == "failed"
-    assert found["diverged"]["loss"] == ""
-    assert float(found["exp-euler"]["probe_cloze"]) == exp.probes["cloze"].accuracy.mean
+    assert float(full["exp-euler"]["loss"]) == exp.last.mean
+    assert float(full["exp-euler"]["probe_cloze"]) == exp.probes["cloze"].accuracy.mean
+    assert (full["leaking"]["rank"], full["leaking"]["audit"], full["diverged"]["loss"]) == ("", "failed", "")
 
 
-def test_published_figures_stand_beside_ours(results: Results) -> None:
-    """The columns last, best and wall clock of a paper, ours and theirs; other comparisons have none of them."""
-    published = {"gpt": {"last": 2.4687, "best": 2.4473, "seconds": 2409.4}, "exp-euler": {"last": 2.3579}}
-    found = replace(results, config=results.config | {"published": published})
-    heads, _, *lines = [[c.strip() for c in line.split("|")[1:-1]] for line in markdown_table(found).splitlines()]
-    row = {cells[1]: dict(zip(heads, cells, strict=True)) for cells in lines}
+def test_a_reference_that_failed_is_no_measure() -> None:
+    broken = replace(made_up.model("gpt"), audit=made_up.audit(leak_at=1))
+    results = made_up.results([broken, "exp-euler"])
+    assert from_markdown(tables_of(results)[0])[0]["verdict"] == "gpt: failed audit"
+    assert "gpt is no measure for the others (failed audit)" in read(page(results, [])).text
+
+
+def test_names_and_signs_do_not_break_a_form() -> None:
+    results = made_up.results(["gpt", made_up.model("a_b|c$~"), made_up.leaking()])
+    first = tables_of(results)[0]
+    assert len({line.replace("\\|", "").count("|") for line in tables.markdown(first).splitlines()}) == 1
+    latex = tables.latex(first)
+    assert r"a\_b|c\$\textasciitilde{}" in latex
+    assert r"\sout{leaking}" in latex
+    body = latex.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines()
+    assert len({line.count("&") for line in body}) == 1
+    assert "%]" not in latex.replace(r"\%]", "")  # an unescaped per cent sign would swallow the line
+
+
+def test_others_figures_stand_beside_ours(results: Results) -> None:
+    found = replace(
+        results, beside={"last, theirs": {"gpt": 2.4687, "exp-euler": 2.3579}, "s, theirs": {"gpt": 2409.44}}
+    )
+    rows = {row["model"].strip("~"): row for row in from_markdown(tables_of(found)[0])}
     gpt = results.models[0]
-    want = f"{sum(curve.loss[-1] for curve in gpt.curves) / len(gpt.curves):.3f}"
-    assert (row["gpt"]["last, validation"], row["gpt"]["last, published"]) == (want, "2.469")
-    assert float(row["gpt"]["best, validation"]) <= float(want)
-    assert (row["gpt"]["best, published"], row["gpt"]["s, published"]) == ("2.447", "2,409.4")
-    assert (row["exp-euler"]["last, published"], row["exp-euler"]["s, published"]) == ("2.358", "-")
-    assert row["diverged"]["last, validation"] == "-"
-    full = {line["model"]: line for line in csv.DictReader(io.StringIO(csv_table(found)))}
-    assert (full["gpt"]["published_last"], full["gpt"]["published_seconds"]) == ("2.4687", "2409.4")
-    assert f"{float(full['gpt']['validation_last']):.3f}" == want
-    assert "published" not in markdown_table(results) + csv_table(results)
+    assert rows["gpt"]["last, validation"] == f"{sum(curve.loss[-1] for curve in gpt.curves) / len(gpt.curves):.3f}"
+    assert (rows["gpt"]["last, theirs"], rows["gpt"]["s, theirs"]) == ("2.469", "2,409.4")
+    assert (rows["exp-euler"]["s, theirs"], rows["diverged"]["last, validation"]) == ("-", "-")
+    assert "validation" not in tables.markdown(tables_of(results)[0])
 
 
-def test_terminal(results: Results) -> None:
-    from rich.console import Console
+def test_a_verdict_that_its_family_takes_away() -> None:
+    """Among thousands of differences the same one is nothing to speak of: the interval stays, the verdict goes."""
+    results = made_up.results(["gpt", "exp-euler"])
+    found = results.models[1].difference
+    assert found is not None
+    after = corrected(dict.fromkeys(range(4000), found))[0]
+    models = [results.models[0], replace(results.models[1], difference=after)]
+    text = tables.markdown(tables_of(replace(results, models=models))[0])
+    assert "| better | 1.000 | no difference shown |" in text
+    shown = read(page(replace(results, models=models), [])).all("p", "verdict")[0].text
+    assert "0 better, 0 worse, 1 no difference shown, after Holm's correction" in shown
+    small = [models[0], replace(models[1], difference=replace(found, p_holm=1e-5))]
+    assert "& $<$ 0.001 &" in tables.latex(tables_of(replace(results, models=small))[0])
 
-    console = Console(width=300, record=True, file=io.StringIO())
-    console.print(terminal_table(results))
-    text = console.export_text()
-    assert "exp-euler" in text
-    assert "2,000,000" in text
-    with_one = Console(width=300, record=True, file=io.StringIO())
-    with_one.print(terminal_table(made_up.results(["exp-euler"], baseline=None)))
-    assert "verdict" not in with_one.export_text()
+
+def test_another_reference_and_another_split(results: Results) -> None:
+    found = replace(results, reference="exp-euler", scored="validation")
+    first = tables_of(found)[0]
+    heads = [column.head for column in first.heads()]
+    assert {"minus exp-euler [95 %]", "tokens to gpt's loss", "validation loss"} <= set(heads)
+    assert "test loss" not in tables.markdown(first)
+    no_baseline = tables_of(made_up.results(["exp-euler"], baseline=None))[0]
+    assert "verdict" not in tables.markdown(no_baseline)
+
+
+# --- the file
 
 
 def test_results_round_trip(results: Results, tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     file.write_text(results.to_json())
     assert Results.load(file) == results
+    whole = committed("ladder-cpu")
+    assert (ROOT / "docs" / "results" / "ladder-cpu" / "results.json").read_text() == whole.to_json()
 
 
-def test_old_results_read_and_their_uncounted_passes_are_not_repeated(results: Results, tmp_path: Path) -> None:
-    """Files written before passes were counted say `oracle_calls`: 1 for every model, also for form "paper"."""
-    values = json.loads(results.to_json())
-    for model in values["models"]:
-        del model["passes_a_layer"]
-        model["oracle_calls"] = 1
-    file = tmp_path / "results.json"
-    file.write_text(json.dumps(values))
-    old = Results.load(file)
-    assert [model.passes_a_layer for model in old.models] == [None] * len(results.models)
-    assert [replace(model, passes_a_layer=1) for model in old.models] == [
-        replace(model, passes_a_layer=1) for model in results.models
-    ]
-    assert "loss-kernel-passes" not in [picture.name for picture in pictures(old)]
-    assert "| passes a layer |" in markdown_table(old)
-
-
-@pytest.mark.parametrize("content", ["", "[]", '{"format": 99}', '{"format": 1, "models": [{}]}'])
+@pytest.mark.parametrize("content", ["", "[]", '{"format": 99}', '{"models": [{}]}', '{"title": "one"}'])
 def test_damaged_results(content: str, tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     file.write_text(content)
     with pytest.raises(InputError, match=r"results\.json"):
         Results.load(file)
-
-
-def test_the_head_names_the_split_that_was_scored() -> None:
-    results = made_up.results(["gpt", "exp-euler"])
-    on_validation = replace(results, data=results.data | {"scored": "validation"})
-    for text in (markdown_table(on_validation), latex_table(on_validation)):
-        assert "validation loss" in text
-        assert "test loss" not in text
-    assert "test loss" in markdown_table(results)

@@ -12,9 +12,8 @@ from sympformer.errors import InputError
 from sympformer.models import ModelConfig, build_model
 from sympformer.models.describe import kernel_passes, parameter_counts
 from sympformer.provenance import Code, distinct, environment
-from sympformer.studies.results import Curve, Difference, Effect, ModelResult, ProbeFigure, Results, Spread
-from sympformer.studies.results.effects import interactions, main_effects
-from sympformer.studies.results.statistics import corrected, first_reach, paired_difference, spread
+from sympformer.studies.results.results import Curve, Difference, Effect, ModelResult, ProbeFigure, Results, Spread
+from sympformer.studies.results.statistics import corrected, effects, first_reach, paired_difference, spread
 from sympformer.training.config import TrainConfig, load_config
 from sympformer.training.metrics import read_metrics
 from sympformer.training.run import CONFIG, MODEL
@@ -138,11 +137,11 @@ def model_results(
 
 def effects_of(
     models: Sequence[ModelResult], metric: str, factors: Mapping[str, list[str]], cells: Mapping[str, tuple[str, ...]]
-) -> dict[str, list[Effect]]:
+) -> list[Effect]:
     """The effects and interactions of a factorial, from its ranked cells. cells: name -> levels."""
     ranked = {m.name: figure for m in models if m.rank is not None and (figure := _metric(m, metric)) is not None}
     figures = {levels: ranked[name].values for name, levels in cells.items() if name in ranked}
-    return {"effects": main_effects(factors, figures), "interactions": interactions(factors, figures)}
+    return effects(factors, figures)
 
 
 def _metric(result: ModelResult, metric: str) -> Spread | None:
@@ -190,6 +189,7 @@ def _figures(
         preset=entry.options.get("preset"),
         parameters=sum(parameter_counts(model).values()),
         passes_a_layer=kernel_passes(model) / entry.cfg.n_layer,
+        passes_a_token=kernel_passes(model) / (runs[0].config.batch_size * entry.cfg.block_size) if whole else None,
         lr=entry.lr,
         rates={f"{lr:g}": loss if math.isfinite(loss) else None for lr, loss in (entry.rates or {}).items()},
         diverged=list(entry.diverged),
@@ -300,7 +300,7 @@ def make_results(
         parts["notes"] = [MIXED.format(labels(codes)), *parts["notes"]]
     models = model_results(entries, baseline, metric, reference, families)
     if cells:
-        parts |= effects_of(models, metric, parts["factors"], cells)
+        parts["effects"] = effects_of(models, metric, parts["factors"], cells)
     return Results(
         title=title,
         baseline=baseline,

@@ -1,24 +1,17 @@
 """The commands `sympformer compare` and `sympformer report`, and what both leave behind for people."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sympformer.atomic import staged_files
 from sympformer.errors import InputError
 from sympformer.studies.compare.plan import CompareConfig
 
 if TYPE_CHECKING:
     from sympformer.studies.compare.comparison import Comparison
-    from sympformer.studies.results import Results
-    from sympformer.studies.results.plots import Picture
+    from sympformer.studies.results.results import Results
 
 Metric = Literal["loss", "bits_per_byte"]
-REPORT = "report.html"
-NOT_ALWAYS = [
-    *(f"loss-{name}.{suffix}" for name in ("kernel-passes", "oracle-calls") for suffix in ("svg", "png")),
-    *(f"{name}.{suffix}" for name in ("effects", "interactions", "ablation") for suffix in ("md", "csv")),
-]
 
 
 def compare(
@@ -43,6 +36,7 @@ def compare(
     config = CompareConfig(**options)
     from sympformer.studies.compare.comparison import Comparison
     from sympformer.studies.compare.workers import Workers
+    from sympformer.studies.results.page import show, write_all
     from sympformer.training.engine import pick_device
 
     if plan:
@@ -53,9 +47,9 @@ def compare(
     with comparison.lock():
         with Workers(jobs) as workers:
             results = comparison.results(comparison.train(workers), workers)
-        report = write_outputs(results, comparison.root)
-    print_results(results, samples)
-    print(f"\ntables, plots and results.json are in {out}; open {report} in a browser")
+        page = write_all(results, comparison.root)
+    show(results, samples)
+    print(f"\ntables, plots and results.json are in {out}; open {page} in a browser")
     return 0
 
 
@@ -68,11 +62,12 @@ def report(
     trust_data: bool = False,
     watch: bool = False,
 ) -> int:
-    """Write one self-contained HTML page about a finished comparison, or about several runs side by side.
+    """Write tables, plots and a page about a comparison or its results.json, or a page about runs side by side.
 
     Args:
-        targets: The folder of a comparison, or one or more run folders.
-        out: The page to write; by default report.html in the comparison's folder, or runs/report.html.
+        targets: The folder of a comparison or of its results.json, or one or more run folders.
+        out: The page alone, to write there; by default report.html, with tables and plots beside it in the
+            comparison's folder, or runs/report.html.
         baseline: For runs: the one that the others are compared with, by default the first.
         metric: For runs: loss (nats per token, one tokenizer for all) or bits_per_byte (whatever the tokenizers).
         mixed_code: Take runs of different code into one table, and have it say so.
@@ -83,25 +78,28 @@ def report(
         raise InputError("say what to report on: the folder of a comparison, or run folders")
     from sympformer.studies.compare.comparison import CONFIG
     from sympformer.studies.compare.watch_pages import watch_pages
-    from sympformer.studies.report.page import write_report
-    from sympformer.studies.results.plots import pictures
+    from sympformer.studies.results.page import PAGE, show, write_all, write_report
+    from sympformer.studies.results.results import FILE, Results
 
     first = Path(targets[0])
-    compared = (first / CONFIG).is_file()
-    if compared and (len(targets) > 1 or baseline is not None):
+    compared, alone = (first / CONFIG).is_file(), (first / FILE).is_file()
+    if (compared or alone) and (len(targets) > 1 or baseline is not None):
         raise InputError(f"{first} is a comparison with its own models and baseline: name it alone")
     if compared:
         found = _comparison(first, mixed_code, trust_data)
+    elif alone:
+        found = _Found(Results.load(first / FILE), {}, str, first)
     else:
         found = _runs(targets, baseline, metric, mixed_code, trust_data)
-    results, drawn = found.results, pictures(found.results)
-    file = Path(out) if out is not None else found.home
+    if watch and not found.runs:
+        raise InputError(f"{first} holds results and no runs: --watch needs their weights")
+    file = Path(out) if out is not None else found.home / PAGE
     links = watch_pages(found.runs, found.text(), file.parent) if watch else {}
-    if compared:
-        write_outputs(results, first, drawn, links if file == found.home else {})
-    if not compared or file != found.home:
-        write_report(results, file, drawn, links)
-    print_results(results)
+    if (compared or alone) and file == found.home / PAGE:
+        write_all(found.results, found.home, links)
+    else:
+        write_report(found.results, file, links)
+    show(found.results)
     print(f"open {file} in a browser")
     return 0
 
@@ -112,7 +110,7 @@ class _Found(NamedTuple):
     results: "Results"
     runs: dict[str, Path]  # model -> one of its runs
     text: Callable[[], str]  # some that none of them was trained on
-    home: Path  # the report's own place
+    home: Path  # the folder of its report
 
 
 def _comparison(folder: Path, mixed_code: bool, trust_data: bool) -> _Found:
@@ -126,7 +124,7 @@ def _comparison(folder: Path, mixed_code: bool, trust_data: bool) -> _Found:
         grid = comparison.finished()
         results = comparison.results(grid, workers)
     runs = {name: folder / run for name, run in grid.first_runs().items()}
-    return _Found(results, runs, lambda: held_out_text(comparison.prepared, "test"), folder / REPORT)
+    return _Found(results, runs, lambda: held_out_text(comparison.prepared, "test"), folder)
 
 
 def _runs(folders: list[str], baseline: str | None, metric: Metric, mixed_code: bool, trust_data: bool) -> _Found:
@@ -135,33 +133,7 @@ def _runs(folders: list[str], baseline: str | None, metric: Metric, mixed_code: 
 
     results = runs_results(folders, baseline, metric, mixed_code, trust_data)
     runs = {name: Path(folder) for folder, name in run_names(folders).items()}
-    return _Found(results, runs, lambda: held_out_text(*held_out_of(folders)), Path("runs") / REPORT)
-
-
-def write_outputs(
-    results: "Results", folder: Path, drawn: "Sequence[Picture] | None" = None, links: Mapping[str, str] | None = None
-) -> Path:
-    """Write results.json, tables, plots and the report; returns the report's path.
-
-    drawn: the plots, if they are. links: model -> the page that shows it at work.
-    """
-    from sympformer.studies.report.page import write_report
-    from sympformer.studies.results import FILE, tables
-    from sympformer.studies.results.plots import pictures, write_plots
-    from sympformer.studies.results.sheets import sheets
-
-    drawn = pictures(results) if drawn is None else drawn
-    with staged_files(folder, NOT_ALWAYS) as work:
-        (work / FILE).write_text(results.to_json(), encoding="utf-8")
-        (work / "table.csv").write_text(tables.csv_table(results), encoding="utf-8")
-        (work / "table.md").write_text(tables.markdown_table(results), encoding="utf-8")
-        (work / "table.tex").write_text(tables.latex_table(results), encoding="utf-8")
-        for sheet in sheets(results):
-            (work / f"{sheet.name}.md").write_text(sheet.markdown(), encoding="utf-8")
-            (work / f"{sheet.name}.csv").write_text(sheet.csv(), encoding="utf-8")
-        write_plots(drawn, work)
-        write_report(results, work / REPORT, drawn, links)
-    return folder / REPORT
+    return _Found(results, runs, lambda: held_out_text(*held_out_of(folders)), Path("runs"))
 
 
 def print_plan(comparison: "Comparison") -> None:
@@ -175,23 +147,3 @@ def print_plan(comparison: "Comparison") -> None:
     wide.print(overview(comparison))
     for sentence in sentences(comparison):
         console.print(f"- {sentence}", markup=False)
-
-
-def print_results(results: "Results", samples: bool = False) -> None:
-    """The table on the terminal, with its notes; samples: a text of every model too."""
-    from rich.console import Console
-
-    from sympformer.studies.results.sheets import sheets
-    from sympformer.studies.results.tables import terminal_table
-
-    console = Console(highlight=False)
-    wide = console if console.is_terminal else Console(highlight=False, width=160)
-    wide.print(terminal_table(results))
-    for sheet in sheets(results):
-        wide.print(sheet.terminal())
-    for note in results.notes:
-        console.print(f"- {note}", markup=False)
-    for model in results.ranked() if samples else ():
-        for sample in model.samples[:1]:
-            console.print(f"\n{model.name}:", style="bold", markup=False)
-            console.print(sample["text"], markup=False)

@@ -26,7 +26,7 @@ from sympformer.studies.compare.calibration import PASSES, Timing, seconds_a_ste
 from sympformer.studies.compare.grid import Outcome, outcome, run_cells
 from sympformer.studies.compare.plan import CHOOSE, FINAL, Cell, CompareConfig
 from sympformer.studies.compare.workers import Board, Workers
-from sympformer.studies.results import Results
+from sympformer.studies.results.results import Results
 from sympformer.studies.scoring.score import kept_score, score_cell
 from sympformer.training.choices import choose_model, open_data
 from sympformer.training.config import read_yaml
@@ -316,7 +316,16 @@ class Comparison:
             factors={factor: list(levels) for factor, levels in self.config.factors.items()},
             cells=self.config.factorial.cells,
             refused=self.config.refused,
+            beside=self._beside(),
         )
+
+    def _beside(self) -> dict[str, dict[str, float]]:
+        """What a publication reports for some of the models, by heading."""
+        found: dict[str, dict[str, float]] = {}
+        for what, word in {"last": "last", "best": "best", "seconds": "s"}.items():
+            if figures := {name: own[what] for name, own in self.config.published.items() if what in own}:
+                found[f"{word}, published"] = figures
+        return found
 
     def _no_rate(self, name: str, grid: Grid) -> tuple[str, ...]:
         """Why a model has no rate: what diverged where its rate was to be chosen."""

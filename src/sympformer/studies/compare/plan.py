@@ -18,12 +18,13 @@ from sympformer.studies.compare.budgets import Budget
 from sympformer.studies.compare.factorial import Factorial
 from sympformer.studies.compare.matching import Match, check_match, matched, parameters
 from sympformer.studies.compare.rates import ChooseIn, Losses, RateGroup
-from sympformer.studies.results.tables import PUBLISHED
 from sympformer.training import TrainConfig
 from sympformer.training.choices import choose_model, model_options
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 CHOOSE, FINAL = "choose", "final"
+
+PUBLISHED = ("last", "best", "seconds")  # what may stand beside our figures
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from sympformer.data import Prepared
 from sympformer.errors import InputError, unknown_name
 from sympformer.progress import steps_with_progress
 from sympformer.studies.compare.assemble import METRICS, Entry, ScoredRun, describe_data, make_results, older, one_code
-from sympformer.studies.results import Results
+from sympformer.studies.results.results import Results
 from sympformer.studies.scoring.score import score_run
 from sympformer.training.metrics import read_metrics
 from sympformer.training.origin import check_data
@@ -60,7 +60,8 @@ def runs_results(
         metric,
         "each run's own budget",
         seeds=sorted({entry.runs[0].config.seed for entry in entries}),
-        data=describe_data(prepared) | {"scored": split},
+        data=describe_data(prepared),
+        scored=split,
         config=configs,
         notes=[*older(entries), *NOTES, scored],
     )

@@ -8,8 +8,7 @@ mathematics equal to `sympformer.flows`.
 
 from pathlib import Path
 
-from sympformer.pages.document import asset, document, theme_button, write_page
-from sympformer.pages.markup import Html, tag
+from sympformer.pages import Html, asset, document, tag, theme_button, write_page
 
 # name -> title, the sentence below the choice
 SYSTEMS = {

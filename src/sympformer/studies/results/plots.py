@@ -64,7 +64,7 @@ class Picture:
 
 
 def style(results: Results, model: ModelResult) -> dict[str, Any]:
-    """How a model looks in every plot: a cycle of colours, then of markers; grey dots without a rank, heavy baseline."""
+    """How a model looks in every plot: a cycle of colours, then of markers; grey without a rank, heavy the baseline."""
     if results.state(model) != "ranked":
         return {"color": UNRANKED, "marker": "o", "ls": (0, (1, 1.6)), "lw": 1.2, "zorder": 1.5}
     place = [one.name for one in results.models if results.state(one) == "ranked"].index(model.name)

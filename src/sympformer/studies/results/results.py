@@ -174,6 +174,12 @@ class Results:
         """Whether the differences were corrected for their number."""
         return any(model.difference is not None and model.difference.p_holm is not None for model in self.models)
 
+    @property
+    def mixed_code(self) -> list[str]:
+        """The codes under this table where they are several, else none."""
+        found = list(dict.fromkeys(code for model in self.models for code in model.code))
+        return found if len(found) > 1 else []
+
     def role(self, model: ModelResult) -> str | None:
         """What a model is to the others, if anything."""
         return {self.baseline: "baseline", self.reference: "reference"}.get(model.name)

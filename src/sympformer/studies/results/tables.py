@@ -49,6 +49,9 @@ class Table:
     def is_struck(self, row: Any) -> bool:
         return getattr(row, "name", None) in self.struck
 
+    def is_bold(self, row: Any) -> bool:
+        return self.bold is not None and getattr(row, "name", None) == self.bold
+
 
 def tables_of(results: Results) -> list[Table]:
     """All that the comparison has; the first is the ranking."""
@@ -111,15 +114,18 @@ def _against(results: Results) -> Iterator[Column]:
     yield from _verdicts(results.corrected, lambda m, alone: verdict(results, m, m.difference, results.against, alone),
                          lambda m: m.difference)  # fmt: skip
     whose = "its" if results.against == results.baseline else f"{results.baseline}'s"
-    reached = ("tokens_to_baseline", "reached")
     yield Column(
-        f"tokens to {whose} loss", lambda m: (_reach(results, m, m.tokens_to_baseline), (m.tokens_to_baseline, m.reached)),
-        reached, title="to the baseline's last validation loss",
-    )  # fmt: skip
+        f"tokens to {whose} loss",
+        lambda m: (_reach(results, m, m.tokens_to_baseline), (m.tokens_to_baseline, m.reached)),
+        ("tokens_to_baseline", "reached"),
+        title="to the baseline's last validation loss",
+    )
     yield Column(
-        f"s to {whose} loss", lambda m: (_reach(results, m, m.seconds_to_baseline), (m.seconds_to_baseline,)),
-        ("seconds_to_baseline",), title="the same in seconds, at the measured speed",
-    )  # fmt: skip
+        f"s to {whose} loss",
+        lambda m: (_reach(results, m, m.seconds_to_baseline), (m.seconds_to_baseline,)),
+        ("seconds_to_baseline",),
+        title="the same in seconds, at the measured speed",
+    )
 
 
 def _verdicts(
@@ -172,8 +178,7 @@ def _costs(results: Results) -> Iterator[Column]:
     for name, probe in found.items():
         guess = f"{probe.items} items; guessing gives {100 * probe.chance:.0f} %"
         yield Column(name, lambda m, name=name: _probe(m, name), (f"probe_{name}",), title=guess)  # type: ignore[misc]
-    mixed = len({code for model in results.models for code in model.code}) > 1
-    yield Column("code" if mixed else "", _code, ("code",), words=True, short=True)
+    yield Column("code" if results.mixed_code else "", _code, ("code",), words=True, short=True)
     yield Column("audit", _audit, ("audit",), words=True, short=True)
 
 
@@ -191,7 +196,8 @@ def effect_columns() -> list[Column]:
         Column("factor", lambda e: listed(e.factors, " x "), ("factor",), words=True, short=True),
         Column("level", lambda e: listed(e.levels), ("level",), words=True, short=True),
         Column("against", lambda e: listed(e.against), ("against",), words=True, short=True),
-        Column("pairs", lambda e: (f"{e.pairs} of {e.possible}", (e.pairs, e.possible)), ("pairs", "possible"), short=True),
+        Column("pairs", lambda e: (f"{e.pairs} of {e.possible}", (e.pairs, e.possible)), ("pairs", "possible"),
+               short=True),
         *_tail(words, lambda e: e.difference),
     ]  # fmt: skip
 
@@ -312,8 +318,7 @@ def terminal(table: Table) -> "RichTable":
 
     chosen = table.heads(short=True)
     cells = [list(map(escape, row)) for row in readable(table, chosen)]
-    bold = [table.bold is not None and getattr(row, "name", None) == table.bold for row in table.rows]
-    styles = ["strike" if table.is_struck(row) else "bold" if b else None for row, b in zip(table.rows, bold, strict=True)]
+    styles = ["strike" if table.is_struck(row) else "bold" if table.is_bold(row) else None for row in table.rows]
     return tables.terminal_table(table.title, _heads(chosen), cells, styles)
 
 

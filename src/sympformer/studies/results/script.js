@@ -1,7 +1,7 @@
 "use strict";
 // Sorting: a head's button sorts the ranked rows by their cells' data-sort; cells without one stay last.
 for (const table of document.querySelectorAll("table.sortable")) {
-  const heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
+  const heads = [...table.tHead.rows[0].cells];
   const body = table.querySelector("tbody.ranked");
   heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
     const down = head.getAttribute("aria-sort") === "ascending";
@@ -14,19 +14,9 @@ for (const table of document.querySelectorAll("table.sortable")) {
     head.setAttribute("aria-sort", down ? "descending" : "ascending");
   }));
 }
-
-// Plots: on a narrow screen a plot is shown whole, and a tap makes it as large as it was drawn, and small again.
-// The model under the pointer stands out.
+// On a narrow screen a plot is shown whole, and a tap makes it as large as it was drawn, and small again.
 for (const plot of document.querySelectorAll(".plot")) {
   plot.addEventListener("click", () => {
     if (matchMedia("(max-width: 40rem)").matches) plot.classList.toggle("large");
   });
-  plot.addEventListener("pointerover", (event) => {
-    const part = event.target.closest(".model");
-    plot.classList.toggle("picking", part !== null);
-    for (const other of plot.querySelectorAll(".model")) {
-      other.classList.toggle("picked", part !== null && other.classList[1] === part.classList[1]);
-    }
-  });
-  plot.addEventListener("pointerleave", () => plot.classList.remove("picking"));
 }

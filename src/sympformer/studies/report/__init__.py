@@ -1,1 +1,0 @@
-"""The report of a comparison: one HTML file that needs nothing else."""

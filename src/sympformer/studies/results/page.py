@@ -1,0 +1,276 @@
+"""The page of a comparison: one HTML file that needs nothing else, readable on a phone, light and dark. Beside it the
+tables and plots as files of their own."""
+
+import base64
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sympformer.files import write
+from sympformer.pages import Html, asset, document, joined, tag, theme_button, write_page
+from sympformer.progress import steps_with_progress
+from sympformer.studies.results import tables
+from sympformer.studies.results.plots import UNITS, X_LABELS, Picture, pictures, style
+from sympformer.studies.results.results import FILE, NOT_SHOWN, ModelResult, Results
+from sympformer.studies.results.tables import Column, Table, tables_of
+
+PAGE = "report.html"
+DASH = "\N{EN DASH}"
+DPI = 160
+TABLES = ("table", "effects", "interactions", "ablation", "rates")
+PLOTS = ("ranking", *(f"loss-{against.replace(' ', '-')}" for against in X_LABELS), "layers")
+OURS = [
+    f"{name}.{end}"
+    for names, ends in ((TABLES, ("csv", "md", "tex")), (PLOTS, ("svg", "png")))
+    for name in names
+    for end in ends
+]
+MOODS = {"better": "better", NOT_SHOWN: "same", "passed": "same"} | dict.fromkeys(
+    ("worse", "diverged", "FAILED", "failed audit", "not audited"), "worse"
+)
+
+
+def write_all(results: Results, folder: Path, links: Mapping[str, str] | None = None) -> Path:
+    """Write results.json, tables, plots and the page; returns the page's path. Those of an earlier result go.
+
+    links: model -> a page beside it that shows the model at work.
+    """
+    contents: dict[str, str | bytes] = {FILE: results.to_json()}
+    for table in tables_of(results):
+        forms = {"csv": tables.as_csv, "md": tables.markdown, "tex": tables.latex}
+        contents |= {f"{table.name}.{end}": form(table) for end, form in forms.items()}
+    drawn = pictures(results)
+    for i in steps_with_progress(len(drawn), "plotting"):
+        contents |= {f"{drawn[i].name}.svg": drawn[i].svg, f"{drawn[i].name}.png": _png(drawn[i])}
+    contents[PAGE] = page(results, drawn, links)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in OURS:
+        if name not in contents:
+            (folder / name).unlink(missing_ok=True)
+    for name, content in contents.items():
+        write(folder / name, content)
+    return folder / PAGE
+
+
+def write_report(results: Results, file: Path, links: Mapping[str, str] | None = None) -> None:
+    """Write the page alone."""
+    write_page(file, lambda: page(results, pictures(results), links), "the report")
+
+
+def show(results: Results, samples: bool = False) -> None:
+    """The tables on the terminal, with the notes; samples: a text of every model too."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    wide = console if console.is_terminal else Console(highlight=False, width=160)
+    for table in tables_of(results):
+        if table.heads(short=True):
+            wide.print(tables.terminal(table))
+    for note in results.notes:
+        console.print(f"- {note}", markup=False)
+    for model in results.ranked() if samples else ():
+        for sample in model.samples[:1]:
+            console.print(f"\n{model.name}:", style="bold", markup=False)
+            console.print(sample["text"], markup=False)
+
+
+def page(results: Results, drawn: Sequence[Picture], links: Mapping[str, str] | None = None) -> Html:
+    """The whole page."""
+    first, *others = tables_of(results)
+    parts = {
+        "Figures": _figures(results, first),
+        **{table.title: _table(results, table, table.heads()) for table in others},
+        "Plots": joined(map(_plot, drawn)),
+        "Samples": _samples(results),
+        "Audits": joined(_audits(results)),
+        "Notes": _notes(results),
+        "Origin": _origin(results),
+    }
+    shown = {title: part for title, part in parts.items() if part}
+    ids = {title: title.lower().replace(" ", "-") for title in shown}
+    watched = [tag("a", name, href=file) for name, file in (links or {}).items()]
+    header = tag(
+        "header",
+        tag("h1", results.title),
+        tag("p", verdict(results), class_="verdict"),
+        tag("p", first.title, class_="compared"),
+        tag("p", "Watch their tokens move: ", joined(watched, ", "), ".") if watched else "",
+        tag("nav", *(tag("a", title, href=f"#{ids[title]}") for title in shown), theme_button(), aria_label="Sections"),
+    )
+    sections = [tag("section", tag("h2", title), part, id=ids[title]) for title, part in shown.items()]
+    look, script = asset(__package__, "style.css"), asset(__package__, "script.js")
+    return document(results.title, header, tag("main", *sections), styles=[look], scripts=[script])
+
+
+def _png(picture: Picture) -> bytes:
+    file = io.BytesIO()
+    picture.figure.savefig(file, format="png", dpi=DPI, facecolor="white")
+    return file.getvalue()
+
+
+# --- the outcome
+
+
+def verdict(results: Results) -> Html:
+    """The outcome in two sentences: the best model, and how the others do beside the reference."""
+    ranked = [model for model in results.ranked() if model.rank is not None]
+    if not ranked:
+        return joined(["No model has a figure that counts."])
+    said = [tables.verdict(results, m, m.difference, results.against, alone=False) for m in ranked if m.difference]
+    after = ", after Holm's correction" if results.corrected else ""
+    counts = [f"{said.count(words)} {words}" for words in ("better", "worse", NOT_SHOWN)]
+    measure = next((model for model in results.models if model.name == results.against), None)
+    if measure is not None and (state := results.state(measure)) != "ranked":
+        return joined([_best(results, ranked[0]), f"{measure.name} is no measure for the others ({state})."], " ")
+    rest = f"Beside {results.against}, of {len(said)}: {', '.join(counts)}{after}." if said else ""
+    return joined([_best(results, ranked[0]), rest], " ")
+
+
+def _best(results: Results, best: ModelResult) -> Html:
+    figure, found = results.metric_of(best), best.difference
+    gap = ""
+    if best.name == results.against:
+        gap = f", the {results.role(best)} itself"
+    elif found is not None and tables.verdict(results, best, found, results.against, alone=False) in MOODS:
+        interval = "" if found.low is None else f" (95 % interval {found.low:+.3f} to {found.high:+.3f})"
+        side = "below" if found.mean < 0 else "above"
+        gap = f", {abs(found.mean):.3f} {side} {results.against}{_minus(interval)}"
+    value = "" if figure is None else f" with {figure.mean:.3f} {UNITS[results.metric]}"
+    return joined(["Best is ", tag("strong", best.name), f"{value}{gap}."])
+
+
+# --- tables
+
+
+def _figures(results: Results, table: Table) -> Html:
+    """What decides, in a table that fits a laptop's screen; below it everything else that was measured."""
+    heads, key = table.heads(), table.heads()[:2]
+    rest = [*key, *(column for column in heads if not column.short)]
+    more = tag("details", tag("summary", "More figures"), _table(results, table, rest), open=True)
+    return joined([_table(results, table, table.heads(short=True)), more])
+
+
+def _table(results: Results, table: Table, columns: Sequence[Column]) -> Html:
+    """Rows with a rank, or of no model, in a part that sorts; models without one below it, where they stay."""
+    heads = [
+        tag(
+            "th", tag("button", column.head, type="button", title=column.title), scope="col",
+            class_="words" if column.words else "figure", aria_sort="none",
+        )
+        for column in columns
+    ]  # fmt: skip
+    parts = {"ranked": [], "unranked": []}  # type: dict[str, list[Html]]
+    for row in table.rows:
+        state = results.state(row) if isinstance(row, ModelResult) else "ranked"
+        parts["ranked" if state == "ranked" else "unranked"].append(_row(results, table, row, columns))
+    bodies = [tag("tbody", *rows, class_=name) for name, rows in parts.items() if rows]
+    whole = tag("table", tag("thead", tag("tr", *heads)), *bodies, class_="sortable")
+    box = tag("div", whole, class_="wide", tabindex="0", role="region", aria_label=f"{table.title}; heads sort")
+    return joined([tag("p", table.reading) if table.reading else "", box])
+
+
+def _row(results: Results, table: Table, row: Any, columns: Sequence[Column]) -> Html:
+    cells = []
+    for column in columns:
+        text, figures = column.cell(row)
+        key = "" if figures[0] is None else figures[0]
+        kind = "words wrap" if column.wrap else "words" if column.words else "figure"
+        if column.head == "model":
+            cells.append(tag("th", name_of(results, row), class_=kind, data_sort=key, scope="row"))
+        else:
+            cells.append(tag("td", _shown(text, column.words), class_=kind, data_sort=key))
+    return tag("tr", *cells, class_="struck" if table.is_struck(row) else "baseline" if table.is_bold(row) else None)
+
+
+def _shown(text: str, words: bool) -> object:
+    """With true minus signs and a dash for nothing; verdicts in their colours."""
+    if text == tables.NONE:
+        return DASH
+    mood = MOODS.get(text.removesuffix(" together"))
+    return tag("span", text, class_=mood) if mood else text if words else _minus(text)
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def name_of(results: Results, model: ModelResult) -> Html:
+    """A model's name beside its colour; struck out where its audit failed."""
+    dot = tag("i", class_="dot", style=f"color:{style(results, model)['color']}")
+    return joined([dot, tag("s", model.name) if results.state(model) == "failed audit" else model.name])
+
+
+# --- the other parts
+
+
+def _plot(picture: Picture) -> Html:
+    data = base64.b64encode(picture.svg.encode()).decode()
+    image = tag("img", src=f"data:image/svg+xml;base64,{data}", alt=picture.heading)
+    box = tag("div", image, class_="wide plot", tabindex="0")
+    return tag("figure", tag("h3", picture.heading), box, tag("figcaption", picture.caption))
+
+
+def _samples(results: Results) -> Html:
+    """What the models write, side by side; the first draw on show, further ones behind a click."""
+    models = [model for model in results.ranked() if model.samples]
+    grids = [
+        tag("div", *(_card(results, m, s) for m, s in zip(models, draw, strict=True) if s is not None), class_="cards")
+        for draw in zip_longest(*(model.samples for model in models))
+    ]
+    further = [tag("details", tag("summary", f"Draw {k}"), grid) for k, grid in enumerate(grids[1:], start=2)]
+    return joined([*grids[:1], *further])
+
+
+def _card(results: Results, model: ModelResult, sample: dict[str, str]) -> Html:
+    prompt, text = sample["prompt"], sample["text"]
+    rest = text.removeprefix(prompt) if text.startswith(prompt) else f" {text}"
+    state = results.state(model)
+    note = "" if state == "ranked" else tag("small", f" {state}")
+    return tag("article", tag("h4", name_of(results, model), note), tag("p", tag("b", prompt), rest), class_="card")
+
+
+def _audits(results: Results) -> Iterator[Html]:
+    """The checks of every model for information from the future, worst of the seeds; failed ones first and open."""
+    for model in sorted(results.ranked(), key=lambda model: model.passed):
+        rows = (model.audit or {"rows": []})["rows"]
+        outcome = "not audited" if model.audit is None else "passed" if model.passed else "FAILED"
+        table = tag("table", tag("thead", tag("tr", *(tag("th", h, class_="words") for h in CHECK))),
+                    tag("tbody", *map(_check, rows)))  # fmt: skip
+        head = tag("summary", name_of(results, model), ": ", tag("span", outcome, class_=MOODS[outcome]))
+        yield tag("details", head, tag("div", table, class_="wide", tabindex="0"), open=outcome == "FAILED")
+
+
+CHECK = ("check", "weights", "deviation", "allowed", "first position", "result", "note")
+
+
+def _check(row: dict[str, Any]) -> Html:
+    result = "not tried" if row["deviation"] is None else "passed" if row["passed"] else "FAILED"
+    figures = [DASH if row[key] is None else f"{float(row[key]):.1e}" for key in ("deviation", "tolerance")]
+    position = row.get("first_position")
+    cells = [*figures, DASH if position is None else position, tag("span", result, class_=MOODS.get(result, "same"))]
+    return tag("tr", *(tag("td", c) for c in (row["check"], row["weights"], *cells, row.get("note", ""))))
+
+
+def _notes(results: Results) -> Html:
+    """What a reader should know before believing the figures."""
+    troubles = [f"{model.name}: {why}" for model in results.models for why in model.diverged if why]
+    found = [*results.notes, *troubles]
+    return tag("ul", *(tag("li", note) for note in found)) if found else Html()
+
+
+def _origin(results: Results) -> Html:
+    """Where, on what and from which recipe the results were made."""
+    facts = {**results.environment, "data": results.data}
+    entries = [
+        joined([tag("dt", key), tag("dd", value if isinstance(value, str) else json.dumps(value))])
+        for key, value in facts.items()
+    ]
+    plain = json.loads(json.dumps(results.config))  # as results.json has it: no tuples
+    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    recipe = tag("details", tag("summary", "Configuration"), tag("pre", tag("code", text), tabindex="0"))
+    return joined([tag("dl", *entries), recipe])
