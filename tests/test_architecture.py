@@ -171,7 +171,7 @@ def test_no_cycles_at_any_depth() -> None:
 
 def test_a_cycle_would_be_found() -> None:
     graph = arrows()
-    graph.setdefault(("studies", "results"), set()).add(("studies", "compare"))  # the arrow back from compare to results stands
+    graph.setdefault(("studies", "results"), set()).add(("studies", "compare"))  # compare imports results
     found = cycle_in(graph)
     assert found is not None
     assert set(found) == {("studies", "results"), ("studies", "compare")}
