@@ -13,7 +13,7 @@ from sympformer.studies.results import plots
 from sympformer.studies.results.page import page, write_all, write_report
 from sympformer.studies.results.plots import pictures
 from sympformer.studies.results.results import Results
-from sympformer.studies.results.statistics import effects
+from sympformer.studies.results.statistics import Levels, effects
 from tests.browser import Visitor
 from tests.pages.dom import Node, read
 from tests.studies.results import made_up
@@ -88,7 +88,12 @@ def test_samples_audits_notes_and_origin(tree: Node) -> None:
 def test_effects_and_changes_have_tables() -> None:
     child = dataclasses.replace(RESULTS.models[1], parent="gpt", changes=["z on → off"])
     child = dataclasses.replace(child, to_parent=child.difference)
-    figures = {("a", "x"): [4.0, 4.2], ("b", "x"): [3.5, 3.9], ("a", "y"): [3.9, 4.0], ("b", "y"): [3.2, 3.6]}
+    figures: dict[Levels, list[float]] = {
+        ("a", "x"): [4.0, 4.2],
+        ("b", "x"): [3.5, 3.9],
+        ("a", "y"): [3.9, 4.0],
+        ("b", "y"): [3.2, 3.6],
+    }
     found = effects({"one": ["a", "b"], "two": ["x", "y"]}, figures)
     models = [RESULTS.models[0], child]
     tree = tree_of(dataclasses.replace(RESULTS, models=models, effects=found))

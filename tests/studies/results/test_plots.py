@@ -70,18 +70,18 @@ def test_curves_end_where_training_ends_with_a_band_over_the_seeds(against: Agai
         last = [curve.loss[-1] for curve in model.curves]
         assert line.get_xdata()[-1] == pytest.approx(place(model))
         assert line.get_ydata()[-1] == pytest.approx(np.mean(last))
-        corners = band.get_paths()[0].vertices
+        corners = np.asarray(band.get_paths()[0].vertices)
         at_end = corners[np.isclose(corners[:, 0], place(model))][:, 1]
         assert (at_end.min(), at_end.max()) == (pytest.approx(min(last)), pytest.approx(max(last)))
 
 
 def test_training_loss_is_a_line_and_validation_markers() -> None:
-    kept = {"train_tokens": [1_000_000, 2_000_000], "train_loss": [4.0, 3.0]}
+    kept: dict[str, Any] = {"train_tokens": [1_000_000, 2_000_000], "train_loss": [4.0, 3.0]}
     curves = [dataclasses.replace(curve, **kept) for curve in made_up.model("gpt").curves]
     axis = loss(made_up.results([made_up.model("gpt", curves=curves), "exp-euler"])).axes[0]
     np.testing.assert_allclose(lines_of(axis, "gpt")[0].get_data(), [[1e6, 2e6], [4.0, 3.0]])
     markers = [line for line in axis.lines if line.get_linestyle() == "None"]
-    np.testing.assert_allclose(markers[0].get_ydata(), np.mean([curve.loss for curve in curves], 0))
+    np.testing.assert_allclose(np.asarray(markers[0].get_ydata()), np.mean([curve.loss for curve in curves], 0))
     assert "validation (markers)" in axis.get_ylabel()
 
 
