@@ -29,7 +29,7 @@ SMALLER = {
     "sympformer compare": "--models '{gpt: {variant: softmax-baseline, lr: 0.01}}' --seeds '[1]' --budget.tokens 32 "
     "--common.model '{n_layer: 1, n_head: 1, d_model: 8, block_size: 16}' --common.data.tokenizer byte "
     "--common.data.test 0.1 --common.eval_tokens 64 --common.batch_size 2",
-    "sympformer flow": "--max_passes 16 --dim 2 --particles 2 --integrators ab2 --gif false",
+    "sympformer flow": "--max_passes 16 --dim 2 --particles 2 --integrators ab2",
     "sympformer bench": "--suites '[]'",  # the suites have sizes of their own; tests/studies/bench runs them
     "sympformer data prepare": "--tokenizer runs/mine/tokenizer",
 }

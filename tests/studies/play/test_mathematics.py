@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sympformer import flows
 from sympformer.flows import INTEGRATORS
-from sympformer.studies.flow.systems import Valley
+from sympformer.studies.flow.race import curved_valley
 from sympformer.studies.play.page import INTEGRATORS as TITLES
 from sympformer.studies.play.page import SYSTEMS, play
 from tests.browser import visits
@@ -35,8 +35,8 @@ def rotation(angle: float) -> Tensor:
     return torch.tensor([[c, -s], [s, c]], dtype=torch.float64)
 
 
-def valley() -> Valley:
-    return Valley(rotation(A[2]), torch.tensor(A[:2], dtype=torch.float64))
+def valley(x: Tensor) -> Tensor:
+    return curved_valley(rotation(A[2]), torch.tensor(A[:2], dtype=torch.float64), x)
 
 
 # name -> the system in Python, its step. Softmax attention has no lower end: it must not run away within the steps.
@@ -45,7 +45,7 @@ CASES: dict[str, tuple[Callable[[], flows.System], float]] = {
     "softmax_paper": (lambda: flows.SoftmaxAttention(symmetric(*A), symmetric(*B), form="paper"), 0.025),
     "linear": (lambda: flows.LinearAttention(symmetric(*A), -symmetric(*B)), 0.05),
     "quadratic": (lambda: flows.Quadratic(symmetric(*A)), 0.05),
-    "stein": (lambda: flows.Stein(valley(), flows.gaussian_kernel(0.8)), 0.05),
+    "stein": (lambda: flows.Stein(valley, flows.gaussian_kernel(0.8)), 0.05),
 }
 PAIRS = list(itertools.product(CASES, INTEGRATORS))
 

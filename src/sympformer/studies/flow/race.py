@@ -3,24 +3,70 @@
 A kernel pass is what a model would pay for: see `passes_a_step`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Literal, get_args
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
-from sympformer.errors import DivergenceError
+from sympformer import flows
+from sympformer.errors import DivergenceError, InputError, unknown_name
 from sympformer.flows import INTEGRATORS, LogLinear, Path, System, simulate
 
+SystemName = Literal["linear", "softmax", "quadratic", "wasserstein", "stein"]
+FormName = Literal["paper", "own"]
 GOAL = 0.01  # the share of the initial energy that counts as done
 PER_DECADE = 8
 STEPS = tuple(10 ** (k / PER_DECADE) for k in range(2 * PER_DECADE, -3 * PER_DECADE - 1, -1))  # 100 ... 0.001
 GROWTH = 10.0  # an energy without lower bound: the gradient flow's run ends when it is so many times the start's
 BLOWN = 1e6  # energy above so many times its start: diverged
-Tick = Callable[[], object]
+
+
+def make_system(
+    name: str, dim: int, condition: float, generator: Generator, causal: bool = False, form: FormName | None = None
+) -> System:
+    """A system whose matrix K = Q diag Q' has the eigenvalues logspace(-log10 condition, 0, dim), Q seeded."""
+    if name not in get_args(SystemName):
+        raise unknown_name("system", name, get_args(SystemName))
+    if dim < 2:
+        raise InputError(f"dim must be at least 2 so that tokens can be drawn in a plane, got {dim}")
+    if not 1 <= condition <= 1e12:
+        raise InputError(f"condition must lie between 1 and 1e12, got {condition}")
+    if causal and name not in ("linear", "softmax"):
+        raise InputError(f"causal is an option of linear and softmax attention; {name} has no order of tokens")
+    if form is not None and name != "softmax":
+        raise InputError(f"form is an option of softmax attention; {name} has one force only")
+    Q = rotation(dim, generator)
+    values, eye = torch.logspace(-math.log10(condition), 0, dim, dtype=torch.float64), torch.eye(dim).double()
+    K = Q @ torch.diag(values) @ Q.mT
+    K = (K + K.mT) / 2
+    valley = partial(curved_valley, Q, values)
+    makers: dict[str, Callable[[], System]] = {
+        "linear": lambda: flows.LinearAttention(eye, -K, causal=causal),
+        "softmax": lambda: flows.SoftmaxAttention(K / math.sqrt(dim), eye, causal=causal, form=form or "paper"),
+        "quadratic": lambda: flows.Quadratic(K),
+        "wasserstein": lambda: flows.Wasserstein(valley, lower_bound=0.0),
+        "stein": lambda: flows.Stein(valley, flows.gaussian_kernel(math.sqrt(dim)), lower_bound=0.0),
+    }
+    return makers[name]()
+
+
+def rotation(dim: int, generator: Generator) -> Tensor:
+    """A random orthogonal matrix (dim, dim)."""
+    return torch.linalg.qr(torch.randn(dim, dim, generator=generator, dtype=torch.float64))[0]
+
+
+def curved_valley(Q: Tensor, values: Tensor, x: Tensor) -> Tensor:
+    """U(x) = 1/2 sum_k lambda_k v_k^2 with u = Q'x, v_1 = u_1 and v_k = u_k - (u_1^2 - 1)/2 in the other directions.
+
+    The floor of the valley is a parabola along the softest direction; at the minimum U = 0.
+    """
+    u = x @ Q
+    v = torch.cat((u[..., :1], u[..., 1:] - (u[..., :1] ** 2 - 1) / 2), -1)
+    return (values * v**2).sum(-1) / 2
 
 
 @dataclass(frozen=True)
@@ -44,6 +90,12 @@ class Run:
         """Kernel passes (S,) spent at every state of the path."""
         return self.path.oracle_calls // INTEGRATORS[self.integrator].evaluations * self.passes_a_step
 
+    @property
+    def merit(self) -> tuple[bool, float, float, float]:
+        """Smaller is better: finite runs first, then fewer passes, then (of those that do not arrive) lower energy."""
+        energy = 0.0 if self.arrival is not None else float(self.path.potential[-1])
+        return self.diverged, math.inf if self.arrival is None else self.arrival, energy, self.step
+
 
 @dataclass(frozen=True)
 class Race:
@@ -57,12 +109,11 @@ class Race:
 
     def ranked(self) -> list[Run]:
         """Those that arrived, fastest first, then the others in the order they were run."""
-        return sorted(self.runs.values(), key=lambda run: float("inf") if run.arrival is None else run.arrival)
+        return sorted(self.runs.values(), key=lambda run: math.inf if run.arrival is None else run.arrival)
 
     def best(self, names: Iterable[str]) -> Run | None:
         """The fastest of these methods; None if none of them was run."""
-        names = set(names)
-        return next((run for run in self.ranked() if run.integrator in names), None)
+        return next((run for run in self.ranked() if run.integrator in set(names)), None)
 
 
 def passes_a_step(system: System, integrator: str) -> int:
@@ -81,181 +132,113 @@ def arrival_of(potential: Tensor, passes: Tensor, target: float) -> int | None:
     return int(passes[first]) if first < len(potential) else None
 
 
-def run(
-    system: System,
-    x0: Tensor,
-    integrator: str,
-    damping: LogLinear,
-    step: float,
-    target: float,
-    max_passes: int,
-    *,
-    factor: float | None = None,
-    give_up: int | None = None,
-) -> Run:
-    """Follow one method for `max_passes` kernel passes at a constant step.
+@dataclass(frozen=True)
+class Course:
+    """What all methods have in common: `factor` is the momentum factor of plain_euler."""
 
-    give_up: stop at the first state above the target after so many passes; the run cannot beat them any more.
-    """
-    per_step = passes_a_step(system, integrator)
-    limit = _blown_up(system, x0)
-    done = 0
+    system: System
+    x0: Tensor
+    damping: LogLinear
+    max_passes: int
+    factor: float | None = None
 
-    def watch(k: int, x: Tensor, y: Tensor) -> bool:
-        nonlocal done
-        energy = float(system.potential(x))
-        late = give_up is not None and k * per_step >= give_up
-        if not energy <= limit or (late and energy > target):
-            return True
-        done = k
-        return system.lower_bound is None and _far_below(energy, target)
+    @torch.no_grad()
+    def run(self, integrator: str, step: float, target: float, give_up: int | None = None) -> Run:
+        """Follow one method for `max_passes` kernel passes at a constant step.
 
-    options: dict[str, Any] = {
-        "h": step,
-        "integrator": integrator,
-        "damping": damping,
-        "factor": factor,
-        "progress": False,
-    }
-    follow = partial(simulate, system, x0, callback=watch, **options)
-    with torch.no_grad(), _few_threads(x0):
+        give_up: stop at the first state above the target after so many passes; it cannot beat another run any more.
+        """
+        per_step, done, limit = passes_a_step(self.system, integrator), 0, self._blown_up()
+
+        def watch(k: int, x: Tensor, y: Tensor) -> bool:
+            nonlocal done
+            energy = float(self.system.potential(x))
+            if not energy <= limit or (give_up is not None and k * per_step >= give_up and energy > target):
+                return True
+            done = k
+            # far past the target of an unbounded energy it will not come back, and overflow is near
+            return self.system.lower_bound is None and energy < target - 10 * abs(target)
+
+        follow = partial(
+            simulate, self.system, self.x0, callback=watch, h=step, integrator=integrator, damping=self.damping,
+            factor=self.factor, progress=False,
+        )  # fmt: skip
         try:
-            path = follow(steps=max(1, max_passes // per_step))
+            path = follow(steps=max(1, self.max_passes // per_step))
             diverged = not float(path.potential[-1]) <= limit
-            path = _without_last(path) if diverged else path
+            path = _first(path, len(path) - 1) if diverged else path
         except DivergenceError:
-            path = follow(steps=done) if done else _standing(system, x0)
-            diverged = True
-    done_run = Run(integrator, step, path, per_step, None, diverged)
-    return done_run if diverged else replace(done_run, arrival=arrival_of(path.potential, done_run.passes, target))
+            path, diverged = follow(steps=done) if done else _first(self._still(), 1), True
+        found = Run(integrator, step, path, per_step, None, diverged)
+        return found if diverged else replace(found, arrival=arrival_of(path.potential, found.passes, target))
 
+    def best_step(
+        self, integrator: str, target: float, steps: Sequence[float] = STEPS, tick: Callable[[], object] = int
+    ) -> Run:
+        """The constant step with which a method needs the fewest kernel passes to the target, and its path.
 
-def best_step(
-    system: System,
-    x0: Tensor,
-    integrator: str,
-    damping: LogLinear,
-    target: float,
-    max_passes: int,
-    *,
-    steps: Sequence[float] = STEPS,
-    factor: float | None = None,
-    tick: Tick = lambda: None,
-) -> Run:
-    """The constant step with which a method needs the fewest kernel passes to the target, and its path.
-
-    The grid is tried from large steps to small ones, down to a tenth of the best so far, then the neighbourhood of
-    the best on a grid three times as fine. A step counts only if the energy stays at the target until `max_passes`.
-    Ties go to the smaller step. If no step arrives, the run with the lowest final energy is returned.
-
-    tick: called once per step tried on the given grid, for a progress bar.
-    """
-    best: Run | None = None
-
-    def attempt(step: float) -> None:
-        nonlocal best
-        give_up = None if best is None else best.arrival
-        trial = run(system, x0, integrator, damping, step, target, max_passes, factor=factor, give_up=give_up)
-        best = trial if best is None or _merit(trial) < _merit(best) else best
-
-    for step in sorted(steps, reverse=True):
-        if best is None or best.diverged or step > best.step / 10:
-            attempt(step)
+        The grid is tried from large steps to small ones, down to a tenth of the best so far, then the neighbourhood of
+        the best on a grid three times as fine. A step counts only if the energy stays at the target until `max_passes`.
+        Ties go to the smaller step. If no step arrives, the run with the lowest final energy is returned.
+        """
+        largest, *others = sorted(steps, reverse=True)
+        best = self.run(integrator, largest, target)
         tick()
-    assert best is not None, "the grid of steps is empty"
-    if best.arrival is not None:
-        centre = best.step
-        for third in (2, 1, -1, -2):
-            attempt(centre * 10 ** (third / (3 * PER_DECADE)))
-    return best
+        for step in others:
+            if best.diverged or step > best.step / 10:
+                best = min(best, self.run(integrator, step, target, best.arrival), key=lambda run: run.merit)
+            tick()
+        finer = [best.step * 10 ** (third / (3 * PER_DECADE)) for third in (2, 1, -1, -2)]
+        for step in finer if best.arrival is not None else ():
+            best = min(best, self.run(integrator, step, target, best.arrival), key=lambda run: run.merit)
+        return best
+
+    def reach_of_gradient_flow(self, step: float) -> float:
+        """Where the gradient flow ends when the energy is `GROWTH` times the start's, or the passes are spent."""
+        start = float(self.system.potential(self.x0))
+        level = start - (GROWTH - 1) * abs(start)
+        energy = self.run("gradient_flow", step, level).path.potential
+        arrived = (energy <= level).nonzero()
+        return float(energy[int(arrived[0]) if len(arrived) else -1])
+
+    def _blown_up(self) -> float:
+        start = float(self.system.potential(self.x0))
+        bound = start if self.system.lower_bound is None else self.system.lower_bound
+        return bound + BLOWN * max(abs(start - bound), abs(start), 1e-300)
+
+    def _still(self) -> Path:
+        """A path that begins where a run did not survive its first step."""
+        return simulate(self.system, self.x0, steps=1, h=1e-9, integrator="gradient_flow", progress=False)
 
 
 def race(
-    system: System,
-    x0: Tensor,
+    course: Course,
     integrators: Iterable[str],
-    damping: LogLinear,
-    max_passes: int,
-    *,
     step: float | None = None,
-    factor: float | None = None,
     goal: float = GOAL,
-    tick: Tick = lambda: None,
+    tick: Callable[[], object] = int,
 ) -> Race:
     """Run the gradient flow and the named methods to a common target energy.
 
     step: one constant step for all, or None: every method searches its own best.
 
     The target is `goal` times the initial energy above the known lower bound. A system whose energy has no lower
-    bound has no such level: there the gradient flow runs until its energy is `GROWTH` times as large (or `max_passes`
-    are spent), the energy at the end of that run is the target, and `step` must be given, because a larger step
-    would always arrive sooner.
+    bound has no such level: there it is the energy that the gradient flow reaches, and `step` must be given, because a
+    larger step would always arrive sooner.
     """
-    bound, start = system.lower_bound, float(system.potential(x0))
-    if bound is not None:
-        target = bound + goal * (start - bound)
-    else:
-        assert step is not None, "without a lower bound no step is best"
-        target = _reach_of_gradient_flow(system, x0, damping, step, max_passes)
+    bound, start = course.system.lower_bound, float(course.system.potential(course.x0))
+    assert bound is not None or step is not None, "without a lower bound no step is best"
+    target = course.reach_of_gradient_flow(step or 0.0) if bound is None else bound + goal * (start - bound)
     runs = {}
     for name in dict.fromkeys(("gradient_flow", *integrators)):
         if step is None:
-            runs[name] = best_step(system, x0, name, damping, target, max_passes, factor=factor, tick=tick)
+            runs[name] = course.best_step(name, target, tick=tick)
         else:
-            runs[name] = run(system, x0, name, damping, step, target, max_passes, factor=factor)
+            runs[name] = course.run(name, step, target)
             tick()
-    return Race(runs, start, target, bound, max_passes)
+    return Race(runs, start, target, bound, course.max_passes)
 
 
-def _reach_of_gradient_flow(system: System, x0: Tensor, damping: LogLinear, step: float, max_passes: int) -> float:
-    start = float(system.potential(x0))
-    level = start - (GROWTH - 1) * abs(start)
-    path = run(system, x0, "gradient_flow", damping, step, level, max_passes).path
-    arrived = (path.potential <= level).nonzero()
-    return float(path.potential[int(arrived[0]) if len(arrived) else -1])
-
-
-def _merit(run: Run) -> tuple[bool, float, float, float]:
-    """Smaller is better: finite runs first, then fewer passes, then (of those that do not arrive) lower energy."""
-    energy = 0.0 if run.arrival is not None else float(run.path.potential[-1])
-    return run.diverged, float("inf") if run.arrival is None else run.arrival, energy, run.step
-
-
-def _blown_up(system: System, x0: Tensor) -> float:
-    start = float(system.potential(x0))
-    bound = start if system.lower_bound is None else system.lower_bound
-    return bound + BLOWN * max(abs(start - bound), abs(start), 1e-300)
-
-
-@contextmanager
-def _few_threads(x0: Tensor) -> Iterator[None]:
-    """One thread while the matrices are small: two that wait for each other on a busy machine are many times slower."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1 if x0.shape[-2] <= 512 else threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _far_below(energy: float, target: float) -> bool:
-    """Past the target of an unbounded energy by so much that it will not come back, and overflow is near."""
-    return energy < target - 10 * abs(target)
-
-
-def _without_last(path: Path) -> Path:
-    keep = {name: value[:-1] for name, value in vars(path).items()}
-    return replace(path, **keep)
-
-
-def _standing(system: System, x0: Tensor) -> Path:
-    """The path of a run that did not survive its first step."""
-    y0 = torch.zeros_like(x0)
-    return Path(
-        x=x0.unsqueeze(0),
-        y=y0.unsqueeze(0),
-        t=torch.zeros(1, dtype=torch.float64),
-        potential=system.potential(x0).unsqueeze(0),
-        kinetic=system.kinetic(x0, y0).unsqueeze(0),
-        oracle_calls=torch.zeros(1, dtype=torch.int64),
-    )
+def _first(path: Path, n: int) -> Path:
+    """The first n states."""
+    return replace(path, **{name: value[:n] for name, value in vars(path).items()})
