@@ -1,9 +1,8 @@
-"""The command line: one table from subcommand to typed function; flags and help come from the signatures.
+"""The command line: one table from subcommand to typed function; options and help come from the signatures.
 
-Only the chosen command's module is imported, so `sympformer --help` needs no torch.
+Only the chosen command's module is imported, so that no page of help needs torch.
 """
 
-import difflib
 import inspect
 import json
 import os
@@ -12,16 +11,16 @@ import signal
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import get_origin
 
-from sympformer import __version__
+from sympformer import __version__, options
+from sympformer.configs import SUFFIXES, config_file, shipped
 from sympformer.errors import InputError, SympformerError, unknown_name
+from sympformer.files import read_yaml
 from sympformer.progress import pulse
 
 # subcommand -> (module:function or module:table of functions, one line of help)
@@ -29,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "audit": ("sympformer.audit.command:audit", "test any language model for leaks of future tokens"),
     "bench": ("sympformer.studies.bench.bench:bench", "measure what layers, memory and generation cost, as ratios"),
     "compare": ("sympformer.studies.compare.commands:compare", "train and compare several models under one budget"),
-    "configs": ("sympformer.shipped:configs", "list the configs that ship with the package, or copy one"),
+    "configs": ("sympformer.configs:configs", "list the configs that ship with the package, or copy one"),
     "data": ("sympformer.data.commands:COMMANDS", "turn text into token files (prepare), show them (info)"),
     "describe": ("sympformer.studies.describe:describe", "show a model's parameters, kernel passes and scalars"),
     "eval": ("sympformer.studies.scoring.evaluate:evaluate", "score a trained model on text and on probes"),
@@ -47,9 +46,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 ECHO, LONGEST = 150, 700  # characters of an input that a sentence repeats, and of a sentence
-ROOT = Path(__file__).parent
-OPENED = ("config", "data", "model", "models", "common", "budget", "choose")  # perhaps files of options
 NO_MEMORY = r"can't allocate memory|[Cc]annot allocate memory|failed to map segment|not enough memory|out of memory"
+HELP = ("-h", "--help")
+CONFIG = "A .yaml file, or the name of a config that ships with the package ('sympformer configs' lists them): {}."
 USAGE = "usage: sympformer [-h] [--version] COMMAND ..."
 
 
@@ -88,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Exit code 0: done. 2: the input was not usable, one sentence on stderr says why. 130, 143: stopped by a signal.
     """
     args = list(sys.argv[1:] if argv is None else argv)
-    if not args or args[0] in ("-h", "--help"):
+    if not args or args[0] in HELP:
         print(help_text())
         return 0 if args else 2
     if args[0] == "--version":
@@ -126,8 +125,6 @@ def _sentence(error: Exception) -> str | None:
     """What a person can mend, in words: wrong input, and what the system refuses. None: a bug, for its traceback."""
     if isinstance(error, SympformerError):
         return str(error)
-    if isinstance(error.__cause__, SympformerError):  # the parser has made an error of its own of it
-        return str(error.__cause__)
     if isinstance(error, OSError):
         place = f" ({error.filename})" if error.filename is not None else ""
         return f"the system says: {error.strerror or error}{place}"
@@ -140,8 +137,6 @@ def _check_text(args: Sequence[str]) -> None:
     for place, arg in enumerate(args, start=1):
         if not arg.isascii() and any("\ud800" <= character <= "\udfff" for character in arg):
             raise InputError(f"argument {place} is not UTF-8 text")
-        if re.fullmatch(r"(?:--[\w.]+=)?[-+]?\d{300,}", arg):
-            raise InputError(f"argument {place} is a number of {len(arg)} digits")
 
 
 def shortened(sentence: str, args: Sequence[str] = ()) -> str:
@@ -178,142 +173,67 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _run(function: Command, args: list[str]) -> int:
-    import jsonargparse
-
-    from sympformer.command_help import Parser, opened, with_whole_entries
-
-    jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    _read_yaml_our_way()
-    command, rest = f"sympformer {args[0]}", opened(args[0], args[1:])
-    _check_configs(rest)
-    rest = _switched_on(_listed(with_whole_entries(rest), function), function)
-    try:
-        components: Any = function
-        words = _has_words(function)
-        result = jsonargparse.auto_cli(
-            components, args=rest, prog=command, parser_class=Parser, as_positional=words, exit_on_error=False
-        )
-    except jsonargparse.ArgumentError as error:
-        raise InputError(f"{readable(str(error), function)} (see '{command} --help')") from error
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-        if isinstance(error, SympformerError) or isinstance(error.__cause__, SympformerError):
-            raise
-        if not _of_the_parser(error):
-            raise
-        why = "a group of options, such as data, must hold named ones" if "a mapping" in str(error) else error
-        raise InputError(f"the options do not read: {why} (see '{command} --help')") from error
+def _run(command: Command, args: list[str]) -> int:
+    """Call a command with what its words say, and the config among them."""
+    name, words = args[0], args[1:]
+    if isinstance(command, dict):
+        if not words or words[0] in HELP:
+            print(_table_page(name, command))
+            return 0 if words else 2
+        if words[0] not in command:
+            raise unknown_name(f"{name} command", words[0], command)
+        name, command, words = f"{name} {words[0]}", command[words[0]], words[1:]
+    known, places = options.options_of(command), options.places(command)
+    usage = f"sympformer {name} {_words(known, places)} [--OPTION VALUE ...]"
+    if set(HELP) & set(words):
+        print(options.page(usage, command, known, "" if places else _about_configs(name)))
+        return 0
+    if mapping := next((word[2:-5] for word in words if word.endswith(".help") and word[2:-5] in known), None):
+        print(options.group_page(known, mapping))
+        return 0
+    words, file = _config_in(name, words, takes_config=not places)
+    given = options.read(known, words, None if file is None else read_yaml(Path(file)), places)
+    if missing := next((place for place in places if place not in given and known[place].required), None):
+        raise InputError(f"{missing} is missing: {usage}")
+    result = options.build(command, given)
     return result if isinstance(result, int) else 0
 
 
-def _read_yaml_our_way() -> None:
-    """No aliases, tags or endless nesting, on the command line and in configs alike; the numbers of YAML 1.2."""
-    import jsonargparse
-    import yaml
-    from jsonargparse import _loaders_dumpers
-
-    from sympformer.safe_files import parse_yaml
-
-    def load(text: str) -> Any:
-        values = parse_yaml(text)
-        words = isinstance(values, dict) and bool(values) and all(value is None for value in values.values())
-        return text if words and "\n" not in text.strip() else values  # `hub:` on a command line is a word
-
-    jsonargparse.set_loader("yaml", load, (yaml.YAMLError,))
-    _loaders_dumpers.yaml_load = load  # numbers by themselves do not ask the loader that was set
-
-
-def _check_configs(args: list[str]) -> None:
-    """What the parser may open as a config is a small regular file of UTF-8 text: in arguments and inside configs."""
-    pairs = [arg.partition("=")[::2] for arg in args if arg.startswith("--") and "=" in arg]
-    for name, value in [*pairs, *pairwise(args)]:
-        _check_opened(name.removeprefix("--"), value)
+def _config_in(command: str, words: list[str], takes_config: bool) -> tuple[list[str], str | None]:
+    """The other words, and the config that they name: behind --config, or as the first word."""
+    file, rest = None, list[str]()
+    if words and not words[0].startswith("-") and (takes_config or words[0].endswith(SUFFIXES)):
+        file, words = config_file(words[0], command), words[1:]
+    while words:
+        option, has, value = words[0].partition("=")
+        if option != "--config":
+            rest.append(words[0])
+        elif not (has or words[1:]):
+            raise InputError("--config needs a value")
+        else:
+            file = value if has else words.pop(1)
+        words = words[1:]
+    return rest, file
 
 
-def _check_opened(name: str, value: object, depth: int = 0) -> None:
-    import yaml
-
-    from sympformer.safe_files import LARGEST_YAML, parse_yaml, read_text
-
-    if isinstance(value, dict):
-        for inner in value.items():
-            _check_opened(*inner, depth)
-    elif isinstance(value, str) and name in OPENED and os.path.exists(value) and not os.path.isdir(value):
-        text = read_text(Path(value), LARGEST_YAML, "the config ")
-        if depth > 9:
-            raise InputError(f"{value} names configs that name configs without end")
-        with suppress(yaml.YAMLError):  # the parser says what is wrong with it
-            _check_opened("", parse_yaml(text), depth + 1)
+def _words(known: dict[str, options.Option], places: list[str]) -> str:
+    """What may stand without a name, as a usage says it."""
+    if not places:
+        return "[CONFIG]"
+    plural = get_origin(known[places[-1]].kind) is list
+    words = " ".join(place.upper() for place in places)
+    words = f"{words.removesuffix('S')} [{places[-1].upper().removesuffix('S')} ...]" if plural else words
+    return words if known[places[0]].required else f"[{words}]"
 
 
-def _of_the_parser(error: Exception) -> bool:
-    """Whether an error was raised before any command of ours was called."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [Path(frame.filename) for frame in frames if Path(frame.filename).is_relative_to(ROOT)]
-    return any("jsonargparse" in frame.filename for frame in frames) and all(
-        path.name in ("cli.py", "reading.py") and path.parent == ROOT for path in ours
-    )
+def _about_configs(command: str) -> str:
+    names = ", ".join(name for name, one in shipped().items() if one.command == command)
+    return options.row("CONFIG", CONFIG.format(names))
 
 
-def _has_words(command: Command) -> bool:
-    """Whether a command needs words of its own, such as a run; what a config of it needs is no word."""
-    functions = command.values() if isinstance(command, dict) else [command]
-    named = [p for function in functions for p in inspect.signature(function).parameters.values()]
-    return any(p.default is p.empty and p.kind is not p.VAR_KEYWORD for p in named)
-
-
-def _listed(args: list[str], command: Command) -> list[str]:
-    """`report A B --out C`: the names in front are one list, where the command's first parameter is a list of texts."""
-    parameters = [] if isinstance(command, dict) else list(inspect.signature(command).parameters.values())
-    if not parameters or parameters[0].annotation != list[str] or parameters[0].default is not inspect.Parameter.empty:
-        return args
-    count = next((i for i, arg in enumerate(args) if arg.startswith("-")), len(args))
-    return [json.dumps(args[:count]), *args[count:]] if count else args
-
-
-def _switched_on(args: list[str], command: Command) -> list[str]:
-    """`--resume` alone means `--resume=true`, for every option that is true or false."""
-    functions = command.values() if isinstance(command, dict) else [command]
-    parameters = [p for function in functions for p in inspect.signature(function).parameters.values()]
-    switches = {f"--{p.name}" for p in parameters if p.annotation is bool}
-    following = [*args, "--"][1:]
-    alone = [a in switches and b.startswith("--") for a, b in zip(args, following, strict=True)]
-    return [f"{arg}=true" if is_alone else arg for arg, is_alone in zip(args, alone, strict=True)]
-
-
-def readable(message: str, command: Command) -> str:
-    """The parser's complaint in one sentence, with the nearest name where a name was meant."""
-    if unknown := re.search(r"unrecognized arguments: (\S+)", message):
-        option = unknown[1].split("=")[0]
-        near = difflib.get_close_matches(option.lstrip("-"), _options(command), n=1)
-        return f"unknown option {option!r}" + (f": did you mean '--{near[0]}'?" if near else "")
-    if unknown := re.search(r"(?:Group '([\w.]+)' does not accept option|Option) '([^']+)'", message):
-        option = ".".join(part for part in unknown.groups() if part)
-        near = difflib.get_close_matches(option, _options(command), n=1)
-        return f"unknown option {option!r} in the config" + (f": did you mean {near[0]!r}?" if near else "")
-    key, value = re.search(r'Parser key "([\w.]+)"', message), re.search(r"(?:Got|Given) value: (.*)", message)
-    expected = re.findall(r"Expected an? (\S.*?)(?:\. Got value.*)?$", message, re.MULTILINE)
-    if not (key and value and expected):
-        return " ".join(message.split())
-    kinds = [kind for kind in expected if "NoneType" not in kind]
-    if all("Literal[" in kind for kind in kinds):
-        names = [name for kind in kinds for name in re.findall(r"'([^']*)'", kind)]
-        return str(unknown_name(key[1], value[1], names))
-    plain = [re.sub(r"<class '(?:\w+\.)*(\w+)'>|typing\.Literal\[(.*)\]", r"\1\2", kind) for kind in kinds]
-    return f"--{key[1]} must be {' or '.join(plain)}, got {value[1]!r}"
-
-
-def _options(command: Command) -> list[str]:
-    """Every option of a command, nested ones with their dots."""
-    import jsonargparse
-
-    functions = command.values() if isinstance(command, dict) else [command]
-    names: list[str] = []
-    for function in functions:
-        components: Any = function
-        parser = jsonargparse.capture_parser(lambda: jsonargparse.auto_cli(components, args=[]))  # noqa: B023
-        names += [action.dest for action in parser._actions]
-    return names
+def _table_page(name: str, commands: Mapping[str, Callable[..., object]]) -> str:
+    heads = [f"  {word:<10} {(inspect.getdoc(function) or '').splitlines()[0]}" for word, function in commands.items()]
+    return "\n".join([f"usage: sympformer {name} COMMAND ...", "", *heads])
 
 
 if __name__ == "__main__":

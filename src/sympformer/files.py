@@ -156,14 +156,15 @@ def parse_yaml(text: str, where: str) -> Any:
     import yaml
 
     try:
-        root = yaml.compose(text, Loader=yaml.BaseLoader)
-        _check_keys(root, where)
-        return {} if root is None else yaml.load(text, Loader=yaml.BaseLoader)
+        loader = yaml.BaseLoader(text)
+        root = loader.get_single_node()
+        _check_keys(root, where, set())
+        return {} if root is None else loader.construct_document(root)
     except (yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
 
 
-def _check_keys(node: Any, where: str) -> None:
+def _check_keys(node: Any, where: str, seen: set[int]) -> None:
     """Refuse a key that stands twice, where the first would be lost."""
     import yaml
 
@@ -172,9 +173,11 @@ def _check_keys(node: Any, where: str) -> None:
         if twice := next((key for i, key in enumerate(keys) if key in keys[:i]), None):
             line = node.start_mark.line + 1
             raise InputError(f"{where} is not usable: {twice!r} stands twice in line {line} and below")
+    seen.add(id(node))  # an alias names a node again
     for child in node.value if isinstance(node, yaml.CollectionNode) else ():
         for part in child if isinstance(child, tuple) else (child,):
-            _check_keys(part, where)
+            if id(part) not in seen:
+                _check_keys(part, where, seen)
 
 
 def sha256(file: Path) -> str:

@@ -1,5 +1,6 @@
 """Configs: files, names, ranges, and the one sentence that a wrong one gets."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def test_files_that_are_no_config(text: str, tmp_path: Path) -> None:
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read the config"):
+    with pytest.raises(InputError, match="cannot read .*a.yaml"):
         load_config(tmp_path / "a.yaml")
 
 
@@ -113,16 +114,12 @@ def test_shipped_configs_name_a_model(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_command_line_reads_them_alike(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(cli.COMMANDS, "train", ("sympformer.training.commands:train", ""))
-    with pytest.raises(SystemExit):
-        cli.main(["train", "--config", str(path), "--print_config"])
-    printed = path.with_name("printed.yaml")
-    text = "".join(
-        line for line in capsys.readouterr().out.splitlines(True) if not line.startswith(("resume:", "trust_data:"))
-    )
-    import yaml
+def test_the_command_line_reads_them_alike(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[TrainConfig] = []
 
-    assert TrainConfig.from_dict(yaml.safe_load(text)) == load_config(path), printed
+    def train(config: TrainConfig, resume: bool = False) -> None:
+        heard.append(config)
+
+    monkeypatch.setattr(cli, "load", lambda command: train)
+    assert cli.main(["train", str(path), "--lr", "1e-3"]) == 0
+    assert heard == [dataclasses.replace(load_config(path), lr=1e-3)]

@@ -9,11 +9,21 @@ from typing import Any, Literal
 from sympformer.config_checks import check_names
 from sympformer.errors import InputError
 from sympformer.nn import DYNAMICS, StackConfig
+from sympformer.options import Option, options_of
 from sympformer.safe_files import LARGEST_YAML, parse_yaml, read_text
 
 StartMomentum = Literal["zero", "embedded"]
 SecondTable = Literal["none", "every_layer"]
 Overflow = Literal["error", "slide"]
+
+
+def named_options() -> dict[str, Option]:
+    """What may stand under `model` in a config, or as `--model.NAME` on the command line."""
+    from sympformer.models.variants import VARIANTS
+
+    variant = Option(str, text=f"One of {', '.join(VARIANTS)}.")
+    preset = Option(str, text="Of a variant: tuned, full, paper, paper-spd or modern.")
+    return {"variant": variant, "preset": preset} | options_of(ModelConfig)
 
 
 @dataclass(frozen=True)

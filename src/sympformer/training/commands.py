@@ -1,7 +1,7 @@
 """The commands `sympformer train` and `sympformer sample`."""
 
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from sympformer.errors import InputError
 from sympformer.training.config import TrainConfig
@@ -12,14 +12,13 @@ if TYPE_CHECKING:
 Which = Literal["best", "last"]
 
 
-def train(resume: bool = False, trust_data: bool = False, **options: Any) -> int:
+def train(config: TrainConfig, resume: bool = False, trust_data: bool = False) -> int:
     """Train a language model: with no options a small one on the stories that ship with the package.
 
     Args:
         resume: Continue the run in `out` from its newest good checkpoint, with its own config.
         trust_data: Open the path or dataset that a run from elsewhere, which is continued, names as its data.
     """
-    config = TrainConfig(**options)
     from sympformer.training.launch import run_training
 
     result = run_training(config, resume, trust_data=trust_data)
@@ -31,7 +30,7 @@ def train(resume: bool = False, trust_data: bool = False, **options: Any) -> int
 def _say(result: "TrainResult") -> None:
     """How a run ended, and what to do next."""
     if result.stopped_by is not None:
-        print(f"continue with: sympformer train --resume true --out {result.folder}")
+        print(f"continue with: sympformer train --resume --out {result.folder}")
         return
     if result.validation_loss is not None and result.best_loss is not None:
         print(f"validation loss {result.validation_loss:.4f} nats per token, best {result.best_loss:.4f}")

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from sympformer.config_checks import check_names, check_types
 from sympformer.errors import InputError
-from sympformer.safe_files import read_yaml
+from sympformer.files import read_yaml
+from sympformer.options import build, options_of, read
 
 Precision = Literal["float32", "bfloat16", "float16"]
 OptimizerName = Literal["adamw", "muon"]
@@ -71,7 +72,10 @@ class DataConfig:
 class TrainConfig:
     """Everything that defines a training run."""
 
-    model: dict[str, Any] = field(default_factory=lambda: {"variant": DEFAULT_VARIANT, "preset": "tuned"})
+    model: dict[str, Any] = field(
+        default_factory=lambda: {"variant": DEFAULT_VARIANT, "preset": "tuned"},
+        metadata={"options": "sympformer.models.config:named_options"},
+    )
     """The model: 'variant' and 'preset' (tuned, full, paper, paper-spd or modern), and any option of ModelConfig, such
     as n_layer, n_head, d_model, block_size. With 'architecture' instead of 'variant', a full ModelConfig."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -222,4 +226,5 @@ class TrainConfig:
 
 def load_config(path: str | Path) -> TrainConfig:
     """Read a YAML config file."""
-    return TrainConfig.from_dict(read_yaml(Path(path)))
+    config: TrainConfig = build(TrainConfig, read(options_of(TrainConfig), [], read_yaml(Path(path))))
+    return config

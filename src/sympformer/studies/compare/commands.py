@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sympformer.errors import InputError
 from sympformer.studies.compare.plan import CompareConfig
@@ -15,12 +15,12 @@ Metric = Literal["loss", "bits_per_byte"]
 
 
 def compare(
+    config: CompareConfig,
     out: str = "runs/compare",
     jobs: int = 1,
     samples: bool = False,
     mixed_code: bool = False,
     plan: bool = False,
-    **options: Any,
 ) -> int:
     """Train several models under one budget, each at its own best learning rate, and compare them on test data.
 
@@ -33,7 +33,6 @@ def compare(
     """
     if jobs < 1:
         raise InputError(f"jobs must be at least 1, got {jobs}")
-    config = CompareConfig(**options)
     from sympformer.studies.compare.comparison import Comparison
     from sympformer.studies.compare.workers import Workers
     from sympformer.studies.results.page import show, write_all
