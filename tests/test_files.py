@@ -169,7 +169,7 @@ def test_json_that_does_not_read(content: bytes | None, pattern: str, tmp_path: 
 
 def test_yaml_is_text_until_somebody_knows_the_type(tmp_path: Path) -> None:
     write(tmp_path / "x", "corpus: on\nlr: 3e-4\nat: 1:30\non: [1, no]\nnone:\n")
-    assert read_yaml(tmp_path / "x") == {"corpus": "on", "lr": "3e-4", "at": "1:30", "on": ["1", "no"], "none": ""}
+    assert read_yaml(tmp_path / "x") == {"corpus": "on", "lr": "3e-4", "at": "1:30", "on": ["1", "no"], "none": "null"}
     write(tmp_path / "x", "# nothing\n")
     assert read_yaml(tmp_path / "x") == {}
     for content, pattern in (("a: 1\nb: {c: 1, c: 2}\n", "'c' stands twice in line 2"), ("a: [", "is not YAML")):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from sympformer.errors import InputError, unknown_name
-from sympformer.files import parse_yaml
 
 NONE = ("null", "~", "None", "")
 SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -71,6 +70,37 @@ def plain(value: Any) -> Any:
     if value in NONE or value in ("true", "false"):
         return None if value in NONE else value == "true"
     return _number(value) if WHOLE.fullmatch(value) or NUMBER.fullmatch(value) or value in INFINITE else value
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """The content of YAML, every scalar as the text that stands there. where: for what is said of it."""
+    import yaml
+
+    try:
+        loader = yaml.BaseLoader(text)
+        root = loader.get_single_node()
+        _check_keys(root, where, set())
+        return {} if root is None else loader.construct_document(root)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InputError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
+
+
+def _check_keys(node: Any, where: str, seen: set[int]) -> None:
+    """Refuse a key that stands twice, where the first would be lost."""
+    import yaml
+
+    if isinstance(node, yaml.MappingNode):
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := next((key for i, key in enumerate(keys) if key in keys[:i]), None):
+            line = node.start_mark.line + 1
+            raise InputError(f"{where} is not usable: {twice!r} stands twice in line {line} and below")
+    if isinstance(node, yaml.ScalarNode) and not node.value and node.style is None:
+        node.value = "null"  # nothing stands behind the colon
+    seen.add(id(node))  # an alias names a node again
+    for child in node.value if isinstance(node, yaml.CollectionNode) else ():
+        for part in child if isinstance(child, tuple) else (child,):
+            if id(part) not in seen:
+                _check_keys(part, where, seen)
 
 
 def _read(name: str, kind: Any, text: str) -> Any:

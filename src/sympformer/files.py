@@ -19,6 +19,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from sympformer.config_checks import parse_yaml
 from sympformer.errors import InputError
 
 HIDDEN = ".sympformer-"  # begins the name of all that is half-written, and of locks
@@ -147,37 +148,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file, every scalar as the text that stands there: whoever reads it knows the types."""
+    """The content of a YAML file, every scalar as the text that stands there: whoever asks knows the types."""
     return parse_yaml(read_text(path), str(path))
-
-
-def parse_yaml(text: str, where: str) -> Any:
-    """The same for a text. where: what it is, for the sentence that says what is wrong with it."""
-    import yaml
-
-    try:
-        loader = yaml.BaseLoader(text)
-        root = loader.get_single_node()
-        _check_keys(root, where, set())
-        return {} if root is None else loader.construct_document(root)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
-
-
-def _check_keys(node: Any, where: str, seen: set[int]) -> None:
-    """Refuse a key that stands twice, where the first would be lost."""
-    import yaml
-
-    if isinstance(node, yaml.MappingNode):
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if twice := next((key for i, key in enumerate(keys) if key in keys[:i]), None):
-            line = node.start_mark.line + 1
-            raise InputError(f"{where} is not usable: {twice!r} stands twice in line {line} and below")
-    seen.add(id(node))  # an alias names a node again
-    for child in node.value if isinstance(node, yaml.CollectionNode) else ():
-        for part in child if isinstance(child, tuple) else (child,):
-            if id(part) not in seen:
-                _check_keys(part, where, seen)
 
 
 def sha256(file: Path) -> str:

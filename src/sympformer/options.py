@@ -20,9 +20,8 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from sympformer.config_checks import NONE, fitted
+from sympformer.config_checks import NONE, fitted, parse_yaml
 from sympformer.errors import InputError
-from sympformer.files import parse_yaml
 
 REQUIRED = dataclasses.MISSING
 GIVEN = "given"
@@ -30,7 +29,7 @@ GIVEN = "given"
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One option. default: REQUIRED where there is none. owner: the dataclass or function that explains it, or `text`.
+    """One option. default: REQUIRED where there is none. owner: who explains it, or the text itself.
 
     group: its own options have names of their own, `data.corpus`: a dataclass, or for a mapping "module:function" of
     the function that knows them, which is asked only when one of them is named.
@@ -40,7 +39,6 @@ class Option:
     default: Any = None
     owner: Any = None
     group: Any = None
-    text: str = ""
 
     @property
     def required(self) -> bool:
@@ -184,10 +182,9 @@ def find(known: dict[str, Option], name: str, said: str) -> Option:
 
 
 def _asked(lazy: str) -> Mapping[str, Option]:
-    """The options of a mapping, from "module:function"."""
+    """The options of a mapping, from "module:function" of a function that tells type, default and owner of each."""
     module, _, name = lazy.partition(":")
-    found: Mapping[str, Option] = getattr(import_module(module), name)()
-    return found
+    return {key: Option(*told) for key, told in getattr(import_module(module), name)().items()}
 
 
 def _is_mapping(option: Option) -> bool:
@@ -243,10 +240,11 @@ def group_page(known: dict[str, Option], name: str) -> str:
 
 def rows(known: Mapping[str, Option]) -> Iterator[str]:
     """A paragraph for every option."""
-    said = {id(option.owner): _said(option.owner) for option in known.values()}
+    owners = {id(option.owner): option.owner for option in known.values() if not isinstance(option.owner, str)}
+    said = {key: _said(owner) for key, owner in owners.items()}
     for name, option in known.items():
         if _dataclass_in(option.kind) is None:
-            text = option.text or said[id(option.owner)].get(name.rpartition(".")[2], "")
+            text = said[id(option.owner)].get(name.rpartition(".")[2], "") if id(option.owner) in said else option.owner
             if isinstance(option.group, str):
                 text += f" They are listed by --{name}.help."
             shown = option.default is not None and not option.required and not _is_mapping(option)
@@ -275,7 +273,7 @@ def _said(owner: Any) -> dict[str, str]:
                 name, _, line = line.strip().partition(":")
             said[name] = f"{said.get(name, '')} {line.strip()}".strip()
         return said
-    for owner_class in reversed(owner.__mro__[:-1] if owner else ()):
+    for owner_class in reversed(owner.__mro__[:-1]):
         for field, below in _documented(owner_class):
             said[field] = below
     return said

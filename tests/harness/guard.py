@@ -56,8 +56,6 @@ def run(*args: str) -> Ending:
     try:
         with alarm(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = cli.main(args)
-    except SystemExit as left:  # --help and --print_config
-        code = left.code
     except Hang:
         return Ending(None, out.getvalue(), err.getvalue(), f"hang over {HANG} s")
     except Exception:  # noqa: BLE001  this is what is counted

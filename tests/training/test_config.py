@@ -99,7 +99,7 @@ def test_files_that_are_no_config(text: str, tmp_path: Path) -> None:
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read .*a.yaml"):
+    with pytest.raises(InputError, match="cannot read"):
         load_config(tmp_path / "a.yaml")
 
 

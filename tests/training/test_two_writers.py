@@ -87,7 +87,7 @@ def test_a_run_that_is_alive_is_not_resumed(make_config: ConfigMaker, capsys: py
 
 def test_resuming_a_live_run_harms_neither(prepared: Path, tmp_path: Path) -> None:
     endless = train(prepared, 1, "--out run").replace("--steps 30", "--steps 100000")
-    (code, said), (first, _) = at_once(tmp_path, endless, "@train --resume true --out run")
+    (code, said), (first, _) = at_once(tmp_path, endless, "@train --resume --out run")
     assert (code, "another process is training in run" in said) == (2, True), said
     assert first == -9  # it was still alive
     with lock_run(tmp_path / "run"):

@@ -1,29 +1,20 @@
 """The one description of a model: a frozen, validated dataclass that round-trips through JSON and YAML."""
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 from sympformer.config_checks import check_names
 from sympformer.errors import InputError
 from sympformer.nn import DYNAMICS, StackConfig
-from sympformer.options import Option, options_of
 from sympformer.safe_files import LARGEST_YAML, parse_yaml, read_text
 
 StartMomentum = Literal["zero", "embedded"]
 SecondTable = Literal["none", "every_layer"]
 Overflow = Literal["error", "slide"]
-
-
-def named_options() -> dict[str, Option]:
-    """What may stand under `model` in a config, or as `--model.NAME` on the command line."""
-    from sympformer.models.variants import VARIANTS
-
-    variant = Option(str, text=f"One of {', '.join(VARIANTS)}.")
-    preset = Option(str, text="Of a variant: tuned, full, paper, paper-spd or modern.")
-    return {"variant": variant, "preset": preset} | options_of(ModelConfig)
 
 
 @dataclass(frozen=True)
@@ -102,3 +93,14 @@ class ModelConfig(StackConfig):
     def load(cls, path: str | Path) -> "ModelConfig":
         """Read what `save` wrote."""
         return cls.from_text(read_text(Path(path), LARGEST_YAML, "the model config "), str(path))
+
+
+def named_options() -> dict[str, tuple[Any, Any, Any]]:
+    """What may stand under `model` in a config, or as `--model.NAME`: type, default, and its text or who has it."""
+    hints = get_type_hints(ModelConfig)
+    named = {
+        "variant": "One of sympformer.VARIANTS.",
+        "preset": "Of a variant: tuned, full, paper, paper-spd, modern.",
+    }
+    fields = {f.name: (hints[f.name], f.default, ModelConfig) for f in dataclasses.fields(ModelConfig)}
+    return {name: (str, None, text) for name, text in named.items()} | fields

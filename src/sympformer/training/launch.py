@@ -122,7 +122,7 @@ def stored_config(asked: TrainConfig) -> TrainConfig:
     the budget, which may be larger.
     """
     if asked.out is None:
-        raise InputError("say which run to continue: --resume true --out RUN")
+        raise InputError("say which run to continue: --resume --out RUN")
     folder = Path(asked.out)
     if not runs.is_run(folder):
         exported = (
@@ -218,7 +218,7 @@ def _train(
         last = f"the checkpoint of step {usable[-1]} is usable" if usable else "there is no checkpoint yet"
         raise InputError(
             f"the disk of {folder} is full; {last}: free some space and continue "
-            f"(train --resume true --out {folder}, or the same compare again)"
+            f"(train --resume --out {folder}, or the same compare again)"
         ) from error
     finally:
         with suppress(OSError):

@@ -250,7 +250,7 @@ def load_run(folder: str | Path, which: str = "best", say: Say = lambda text: No
     kinds = ("best", "step") if which == "best" else ("step", "best")
     checkpoint = CheckpointFolder(folder / CHECKPOINTS).newest(say, kinds)
     if checkpoint is None:
-        raise InputError(f"{folder} has no usable checkpoint: continue the run with 'sympformer train --resume true'")
+        raise InputError(f"{folder} has no usable checkpoint: continue the run with 'sympformer train --resume'")
     check_seal(folder, checkpoint)
     check_fits(cfg, checkpoint)
     model = build_model(cfg, seed=0)

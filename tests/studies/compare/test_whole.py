@@ -162,9 +162,8 @@ def test_one_option_of_one_model_leaves_its_others(
     ("options", "why"),
     [
         (["--models.deep.lr.x", "1"], "--models.deep.lr.x: lr is no group of options"),
-        (["--models.deep.lr", "[1"], "--models.deep.lr does not read"),
-        (["--models", "{}", "--models.deep.lr", "1"], "give --models as a whole or --models.deep.lr, not both"),
-        (["--models.deep.lr"], "expected one argument"),
+        (["--models.deep.lr", "[1"], "'[1' is not YAML"),
+        (["--models.deep.lr"], "--models.deep.lr needs a value"),
     ],
 )
 def test_what_is_no_option_of_a_model(
