@@ -77,8 +77,8 @@ def test_command_help_comes_from_the_signature(capsys: pytest.CaptureFixture[str
         (["--dim", "two"], "--dim must be int, got 'two'"),
         (["--dim", "2.5"], "--dim must be int, got '2.5'"),
         (["--dim"], "--dim needs a value"),
-        (["--step", "foo"], "--step must be float or 'best', got 'foo'"),
-        (["--gif", "maybe"], "--gif must be bool, got 'maybe'"),
+        (["--step", "foo"], "--step must be float, got 'foo'"),
+        (["--causal", "maybe"], "--causal must be bool, got 'maybe'"),
         (["--config", "missing.yaml"], "cannot read missing.yaml: No such file"),
         (["--integrators", "ab3"], "did you mean 'ab2'?"),
         (["--particles", "0"], "particles must be at least 1, got 0"),
@@ -93,7 +93,7 @@ def test_bad_flags(
 
 
 def test_a_run_from_flags(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    flags = "--dim 2 --particles 4 --max_passes 20 --step 0.2 --integrators ab2,rk4 --gif false --causal true"
+    flags = "--dim 2 --particles 4 --max_passes 20 --step 0.2 --integrators ab2,rk4 --causal true"
     assert cli.main(["flow", *flags.split(), "--out", str(tmp_path / "run")]) == 0
     captured = capsys.readouterr()
     assert "gradient_flow" in captured.out
