@@ -118,11 +118,13 @@ def ranking(results: Results) -> "Figure":
         left.plot(results.mean(model), row, **dot)
         if model.name == results.against:
             left.axvline(results.mean(model), color=look["color"], lw=0.9, alpha=0.7, zorder=1)
-        for beside in right if found is not None else ():
-            beside.plot(found.mean, row, **dot)
-            if found.low is not None:
-                bar = {"lw": 1.8, "alpha": 0.55 if found.verdict == NOT_SHOWN else 1.0, "solid_capstyle": "butt"}
-                beside.plot([found.low, found.high], [row, row], color=look["color"], **bar)
+        for beside in right:
+            if found is not None and found.low is not None and found.high is not None:
+                pale = 0.55 if found.verdict == NOT_SHOWN else 1.0
+                ends = [found.low, found.high]
+                beside.plot(ends, [row, row], lw=1.8, color=look["color"], alpha=pale, solid_capstyle="butt")
+            if found is not None:
+                beside.plot(found.mean, row, **dot)
     left.set_xlabel(f"{results.scored} data, {UNITS[results.metric]}")
     for beside in right:
         beside.axvline(0, color=INK, lw=0.9, alpha=0.7, zorder=1)
