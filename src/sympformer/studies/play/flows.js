@@ -3,9 +3,9 @@
 //
 //     x' = velocity(x, y)        y' = force(x, y) - alpha(t) y
 //
-// Positions x and momenta y are Float64Arrays of length 2 N: x_i = (x[2i], x[2i+1]). Symmetric matrices are [m11, m12,
-// m22]. Names and formulas are those of the Python package, and a test holds every system with every integrator equal
-// to it. Everybody sees everybody (n_i = N); there is no causal mask here.
+// Positions x and momenta y are Float64Arrays of length 2 N: x_i = (x[2i], x[2i+1]). Matrices are [m11, m12, m21, m22].
+// Names and formulas are those of the Python package, and a test holds every system with every integrator equal to it.
+// Everybody sees everybody (n_i = N); there is no causal mask here.
 const Flows = (() => {
   // --- vectors: new arrays, so that a state can be kept
 
@@ -13,29 +13,37 @@ const Flows = (() => {
   const plus = (u, a, v) => u.map((value, k) => value + a * v[k]);
   /** a u. */
   const scaled = (a, u) => u.map((value) => a * value);
+  /** w_i u_i, one weight a particle. */
+  const weighted = (w, u) => u.map((value, k) => value * w[k >> 1]);
+  /** sum_i <u_i, v_i>. */
+  const inner = (u, v) => u.reduce((sum, value, k) => sum + value * v[k], 0);
+  /** <u_i, v_i>, one number a particle. */
+  const rowInner = (u, v) => Float64Array.from({ length: u.length / 2 }, (_, i) =>
+    u[2 * i] * v[2 * i] + u[2 * i + 1] * v[2 * i + 1]);
   /** M x_i, row by row. */
-  const apply = ([m11, m12, m22], x) => {
+  const times = ([m11, m12, m21, m22], x) => {
     const out = new Float64Array(x.length);
     for (let k = 0; k < x.length; k += 2) {
       out[k] = m11 * x[k] + m12 * x[k + 1];
-      out[k + 1] = m12 * x[k] + m22 * x[k + 1];
+      out[k + 1] = m21 * x[k] + m22 * x[k + 1];
     }
     return out;
   };
-  /** sum_i <u_i, v_i>. */
-  const inner = (u, v) => u.reduce((sum, value, k) => sum + value * v[k], 0);
-  /** w_i u_i, one weight a particle. */
-  const weighted = (w, u) => u.map((value, k) => value * w[k >> 1]);
-  /** <u_i, v_i>, one number a particle. */
-  const rowInner = (u, v) => {
-    const out = new Float64Array(u.length / 2);
-    for (let i = 0; i < out.length; i++) out[i] = u[2 * i] * v[2 * i] + u[2 * i + 1] * v[2 * i + 1];
+  /** sum_j K_ij v_j, K as one array of N rows. */
+  const sums = (K, v) => {
+    const N = v.length / 2, out = new Float64Array(2 * N);
+    for (let i = 0; i < N; i++) {
+      for (let j = 0; j < N; j++) {
+        out[2 * i] += K[i * N + j] * v[2 * j];
+        out[2 * i + 1] += K[i * N + j] * v[2 * j + 1];
+      }
+    }
     return out;
   };
   /** Q diag(first, second) Q' with the first eigenvector at an angle to the first axis. */
   const symmetric = (first, second, angle) => {
-    const c = Math.cos(angle), s = Math.sin(angle);
-    return [first * c * c + second * s * s, (first - second) * c * s, first * s * s + second * c * c];
+    const c = Math.cos(angle), s = Math.sin(angle), off = (first - second) * c * s;
+    return [first * c * c + second * s * s, off, off, first * s * s + second * c * c];
   };
 
   // --- systems: at(x) evaluates the kernel once and gives the field there, which may be asked at any momenta
@@ -50,53 +58,41 @@ const Flows = (() => {
    *     H = 1/2 sum_i <y_i, B y_i>/z_i - 1/2 sum_i z_i
    */
   const softmax = (form) => ({ A, B }) => {
-    /** P_ij = softmax_j(s_ij) as one array of N rows, and log z_i. */
+    /** P_ij = softmax_j(s_ij), and log z_i. */
     const kernel = (x, Ax) => {
       const N = x.length / 2, P = new Float64Array(N * N), logZ = new Float64Array(N);
       for (let i = 0; i < N; i++) {
+        const row = P.subarray(i * N, i * N + N);
         let largest = -Infinity, sum = 0;
         for (let j = 0; j < N; j++) {
-          const score = x[2 * i] * Ax[2 * j] + x[2 * i + 1] * Ax[2 * j + 1];
-          P[i * N + j] = score;
-          if (score > largest) largest = score;
+          row[j] = x[2 * i] * Ax[2 * j] + x[2 * i + 1] * Ax[2 * j + 1];
+          if (row[j] > largest) largest = row[j];
         }
-        for (let j = 0; j < N; j++) sum += P[i * N + j] = Math.exp(P[i * N + j] - largest);
-        for (let j = 0; j < N; j++) P[i * N + j] /= sum;
+        for (let j = 0; j < N; j++) sum += row[j] = Math.exp(row[j] - largest);
+        for (let j = 0; j < N; j++) row[j] /= sum;
         logZ[i] = largest + Math.log(sum / N);
       }
       return { P, logZ };
     };
-    /** sum_j P_ij v_j. */
-    const average = (P, v) => {
-      const N = v.length / 2, out = new Float64Array(2 * N);
-      for (let i = 0; i < N; i++) {
-        for (let j = 0; j < N; j++) {
-          out[2 * i] += P[i * N + j] * v[2 * j];
-          out[2 * i + 1] += P[i * N + j] * v[2 * j + 1];
-        }
-      }
-      return out;
-    };
+    const heights = (x) => kernel(x, times(A, x)).logZ.map(Math.exp);
     return {
       at(x) {
-        const Ax = apply(A, x), { P, logZ } = kernel(x, Ax), PAx = average(P, Ax);
-        const inverse = logZ.map((value) => Math.exp(-value)), z = logZ.map(Math.exp);
+        const Ax = times(A, x), { P, logZ } = kernel(x, Ax), PAx = sums(P, Ax), z = logZ.map(Math.exp);
         return {
-          velocity: (y) => weighted(inverse, apply(B, y)),
+          velocity: (y) => weighted(z.map((value) => 1 / value), times(B, y)),
           force(y) {
-            const rho = rowInner(y, apply(B, y)).map((value, i) => value * inverse[i] * inverse[i]);
-            const own = weighted(rho.map((value) => value / 2 + 1), PAx);
-            const others = form === "paper" ? average(P, weighted(rho.map((value) => value / 2), Ax)) : null;
-            return weighted(z, others ? plus(own, 1, others) : own);
+            const half = rowInner(y, times(B, y)).map((value, i) => value / (2 * z[i] * z[i])); // rho / 2
+            const own = weighted(half.map((value) => value + 1), PAx);
+            return weighted(z, form === "paper" ? plus(own, 1, sums(P, weighted(half, Ax))) : own);
           },
-          firstOrder: () => apply(B, PAx),
+          firstOrder: () => times(B, PAx),
         };
       },
       kinetic(x, y) {
-        const { logZ } = kernel(x, apply(A, x));
-        return rowInner(y, apply(B, y)).reduce((sum, value, i) => sum + value * Math.exp(-logZ[i]), 0) / 2;
+        const z = heights(x);
+        return rowInner(y, times(B, y)).reduce((sum, value, i) => sum + value / z[i], 0) / 2;
       },
-      potential: (x) => -kernel(x, apply(A, x)).logZ.reduce((sum, value) => sum + Math.exp(value), 0) / 2,
+      potential: (x) => -heights(x).reduce((sum, value) => sum + value, 0) / 2,
       bound: null,
     };
   };
@@ -109,50 +105,35 @@ const Flows = (() => {
    */
   const linear = ({ A, B }) => {
     const V = scaled(-1, B);
-    const outer = (u, v) => { // sum_j u_j v_j' / N as [s11, s12, s21, s22]
-      const S = [0, 0, 0, 0], N = u.length / 2;
-      for (let k = 0; k < u.length; k += 2) {
-        S[0] += u[k] * v[k];
-        S[1] += u[k] * v[k + 1];
-        S[2] += u[k + 1] * v[k];
-        S[3] += u[k + 1] * v[k + 1];
-      }
-      return S.map((value) => value / N);
-    };
-    const times = ([s11, s12, s21, s22], x) => {
-      const out = new Float64Array(x.length);
+    const state = (x, y) => { // S / N
+      const S = [0, 0, 0, 0];
       for (let k = 0; k < x.length; k += 2) {
-        out[k] = s11 * x[k] + s12 * x[k + 1];
-        out[k + 1] = s21 * x[k] + s22 * x[k + 1];
+        for (let m = 0; m < 4; m++) S[m] += 2 * x[k + (m >> 1)] * y[k + (m & 1)] / x.length;
       }
-      return out;
+      return S;
     };
-    const field = (x) => {
-      const Ax = apply(A, x), Vx = apply(V, x);
+    const at = (x) => {
+      const Ax = times(A, x), Vx = times(V, x);
       const velocity = (y) => {
-        const [s11, s12, s21, s22] = outer(x, y);
+        const [s11, s12, s21, s22] = state(x, y);
         return times([s11, s21, s12, s22], Ax);
       };
-      const force = (y) => plus(Vx, -1, apply(A, times(outer(x, y), y)));
-      return { velocity, force, firstOrder: () => velocity(Vx) };
+      return {
+        velocity, force: (y) => plus(Vx, -1, times(A, times(state(x, y), y))), firstOrder: () => velocity(Vx),
+      };
     };
     return {
-      at: field,
-      kinetic: (x, y) => inner(y, field(x).velocity(y)) / 2,
-      potential: (x) => -inner(x, apply(V, x)) / 2,
-      bound: 0,
+      at, kinetic: (x, y) => inner(y, at(x).velocity(y)) / 2, potential: (x) => -inner(x, times(V, x)) / 2, bound: 0,
     };
   };
 
   /** Independent oscillators: H = 1/2 |y|^2 + 1/2 sum_i x_i' A x_i, A symmetric positive definite. */
   const quadratic = ({ A }) => ({
     at(x) {
-      const pull = scaled(-1, apply(A, x));
+      const pull = scaled(-1, times(A, x));
       return { velocity: (y) => y, force: () => pull, firstOrder: () => pull };
     },
-    kinetic: (x, y) => inner(y, y) / 2,
-    potential: (x) => inner(x, apply(A, x)) / 2,
-    bound: 0,
+    kinetic: (x, y) => inner(y, y) / 2, potential: (x) => inner(x, times(A, x)) / 2, bound: 0,
   });
 
   /**
@@ -164,64 +145,42 @@ const Flows = (() => {
    */
   const stein = ({ valley: [soft, stiff, angle], length }) => {
     const c = Math.cos(angle), s = Math.sin(angle);
-    const turned = (x, k) => [c * x[k] + s * x[k + 1], c * x[k + 1] - s * x[k]];
-    const kernel = (x) => {
+    const kernel = (x) => { // k_ij / N
       const N = x.length / 2, K = new Float64Array(N * N);
-      for (let i = 0; i < N; i++) {
-        for (let j = 0; j < N; j++) {
-          const dx = x[2 * i] - x[2 * j], dy = x[2 * i + 1] - x[2 * j + 1];
-          K[i * N + j] = Math.exp(-(dx * dx + dy * dy) / (2 * length * length));
-        }
+      for (let k = 0; k < N * N; k++) {
+        const i = 2 * Math.floor(k / N), j = 2 * (k % N), dx = x[i] - x[j], dy = x[i + 1] - x[j + 1];
+        K[k] = Math.exp(-(dx * dx + dy * dy) / (2 * length * length)) / N;
       }
       return K;
     };
     const slope = (x) => {
-      const out = new Float64Array(x.length);
+      const u = times([c, s, -s, c], x), out = new Float64Array(x.length);
       for (let k = 0; k < x.length; k += 2) {
-        const [u1, u2] = turned(x, k), v = stiff * (u2 - (u1 * u1 - 1) / 2), g1 = soft * u1 - u1 * v;
-        out[k] = c * g1 - s * v;
-        out[k + 1] = s * g1 + c * v;
+        out[k + 1] = stiff * (u[k + 1] - (u[k] * u[k] - 1) / 2);
+        out[k] = soft * u[k] - u[k] * out[k + 1];
       }
-      return out;
-    };
-    const mean = (K, y) => { // 1/N sum_j k_ij y_j
-      const N = y.length / 2, out = new Float64Array(2 * N);
-      for (let i = 0; i < N; i++) {
-        for (let j = 0; j < N; j++) {
-          out[2 * i] += K[i * N + j] * y[2 * j] / N;
-          out[2 * i + 1] += K[i * N + j] * y[2 * j + 1] / N;
-        }
-      }
-      return out;
+      return times([c, -s, s, c], out);
     };
     return {
       at(x) {
-        const K = kernel(x), N = x.length / 2, gradient = slope(x);
+        const K = kernel(x), gradient = slope(x);
         return {
-          velocity: (y) => mean(K, y),
-          force(y) {
-            const out = scaled(-1, gradient);
-            for (let i = 0; i < N; i++) {
-              for (let j = 0; j < N; j++) {
-                const pair = (y[2 * i] * y[2 * j] + y[2 * i + 1] * y[2 * j + 1]) * K[i * N + j] / (length * length * N);
-                out[2 * i] += pair * (x[2 * i] - x[2 * j]);
-                out[2 * i + 1] += pair * (x[2 * i + 1] - x[2 * j + 1]);
-              }
-            }
-            return out;
+          velocity: (y) => sums(K, y),
+          force(y) { // with W_ij = <y_i, y_j> k_ij / (N length^2): x_i sum_j W_ij - sum_j W_ij x_j
+            const N = x.length / 2;
+            const W = K.map((value, k) => {
+              const i = 2 * Math.floor(k / N), j = 2 * (k % N);
+              return value * (y[i] * y[j] + y[i + 1] * y[j + 1]) / (length * length);
+            });
+            const total = sums(W, new Float64Array(2 * N).fill(1));
+            return plus(plus(x.map((value, k) => value * total[k]), -1, sums(W, x)), -1, gradient);
           },
-          firstOrder: () => scaled(-1, mean(K, gradient)),
+          firstOrder: () => scaled(-1, sums(K, gradient)),
         };
       },
-      kinetic: (x, y) => inner(y, mean(kernel(x), y)) / 2,
-      potential(x) {
-        let sum = 0;
-        for (let k = 0; k < x.length; k += 2) {
-          const [u1, u2] = turned(x, k), v = u2 - (u1 * u1 - 1) / 2;
-          sum += (soft * u1 * u1 + stiff * v * v) / 2;
-        }
-        return sum;
-      },
+      kinetic: (x, y) => inner(y, sums(kernel(x), y)) / 2,
+      potential: (x) => times([c, s, -s, c], x).reduce((sum, value, k, u) =>
+        sum + (k % 2 ? stiff * (value - (u[k - 1] ** 2 - 1) / 2) ** 2 : soft * value ** 2) / 2, 0),
       bound: 0,
     };
   };
@@ -231,13 +190,11 @@ const Flows = (() => {
   /** Nodes and weights of Gauss and Legendre on [0, 1]: Newton's method on the Legendre polynomial P_n. */
   const gaussLegendre = (n) => Array.from({ length: n }, (_, i) => {
     let x = Math.cos(Math.PI * (i + 0.75) / (n + 0.5)), slope = 0;
-    for (let round = 0; round < 100; round++) {
+    for (let round = 0; round < 8; round++) {
       let p = 1, before = 0;
       for (let k = 1; k <= n; k++) [p, before] = [((2 * k - 1) * x * p - (k - 1) * before) / k, p];
       slope = n * (x * p - before) / (x * x - 1);
-      const move = p / slope;
-      x -= move;
-      if (Math.abs(move) < 1e-15) break;
+      x -= p / slope;
     }
     return [(x + 1) / 2, 1 / ((1 - x * x) * slope * slope)];
   });
@@ -254,10 +211,8 @@ const Flows = (() => {
     weight(t, h) {
       if (r === 0) return m * h < 1e-12 ? h : -Math.expm1(-m * h) / m;
       const T = t + h, end = Math.log1p(h / t);
-      return NODES.reduce((sum, [node, share]) => {
-        const q = end * node;
-        return sum + share * end * T * Math.exp(-(r + 1) * q + m * T * Math.expm1(-q));
-      }, 0);
+      return NODES.reduce((sum, [node, share]) =>
+        sum + share * end * T * Math.exp(-(r + 1) * end * node + m * T * Math.expm1(-end * node)), 0);
     },
   });
 
@@ -266,78 +221,50 @@ const Flows = (() => {
   /** Nesterov's (k-1)/(k+2), and 0 for the first step. */
   const nesterovFactor = (k) => Math.max(k - 1, 0) / (k + 2);
   /** x+ = x + h F(x, y)        y+ = zeta_1 y + zeta_2 G(x, y) */
-  const euler = (prefactors) => ({
-    evaluations: 1,
-    step(oracle, x, y, now) {
-      const field = oracle(x), [zeta1, zeta2] = prefactors(now);
-      return [plus(x, now.h, field.velocity(y)), plus(scaled(zeta1, y), zeta2, field.force(y)), null];
-    },
-  });
-  /** h (3/2 now - 1/2 before): steps are equal here. Without a past it is Euler's. */
+  const euler = (prefactors) => (oracle, x, y, now) => {
+    const field = oracle(x), [zeta1, zeta2] = prefactors(now);
+    return [plus(x, now.h, field.velocity(y)), plus(scaled(zeta1, y), zeta2, field.force(y))];
+  };
+  /** 3/2 now - 1/2 before: steps are equal here. Without a past it is Euler's. */
   const extrapolated = (now, before) => (before ? now.map((value, k) => 1.5 * value - 0.5 * before[k]) : now);
 
   const integrators = {
     plain_euler: euler(({ k, h }) => [nesterovFactor(k), h]),
     presymp_euler: euler(({ t, h, damping }) => [1 - damping.alpha(t) * h, h]),
     /** y+ = sigma (y + h G(x, y))        x+ = x + h F(x, y+) */
-    symplectic_euler: {
-      evaluations: 1,
-      step(oracle, x, y, { t, h, damping }) {
-        const field = oracle(x), next = scaled(damping.sigma(t, h), plus(y, h, field.force(y)));
-        return [plus(x, h, field.velocity(next)), next, null];
-      },
+    symplectic_euler(oracle, x, y, { t, h, damping }) {
+      const field = oracle(x), next = scaled(damping.sigma(t, h), plus(y, h, field.force(y)));
+      return [plus(x, h, field.velocity(next)), next];
     },
     exp_euler: euler(({ t, h, damping }) => [damping.sigma(t, h), damping.weight(t, h)]),
     /** Adams-Bashforth 2 on (F, G - alpha y). */
-    ab2: {
-      evaluations: 1,
-      step(oracle, x, y, { t, h, damping }, history) {
-        const field = oracle(x), velocity = field.velocity(y), slope = plus(field.force(y), -damping.alpha(t), y);
-        return [
-          plus(x, h, extrapolated(velocity, history?.velocity)),
-          plus(y, h, extrapolated(slope, history?.slope)),
-          { velocity, slope },
-        ];
-      },
+    ab2(oracle, x, y, { t, h, damping }, [before, slower] = []) {
+      const field = oracle(x), velocity = field.velocity(y), slope = plus(field.force(y), -damping.alpha(t), y);
+      return [plus(x, h, extrapolated(velocity, before)), plus(y, h, extrapolated(slope, slower)), [velocity, slope]];
     },
     /** The same on (x, e^eta y): y+ = sigma (y + h [3/2 G - 1/2 sigma_before G_before]). */
-    etd_ab2: {
-      evaluations: 1,
-      step(oracle, x, y, { t, h, damping }, history) {
-        const field = oracle(x), velocity = field.velocity(y), force = field.force(y), sigma = damping.sigma(t, h);
-        return [
-          plus(x, h, extrapolated(velocity, history?.velocity)),
-          scaled(sigma, plus(y, h, extrapolated(force, history?.force))),
-          { velocity, force: scaled(sigma, force) },
-        ];
-      },
+    etd_ab2(oracle, x, y, { t, h, damping }, [before, weaker] = []) {
+      const field = oracle(x), velocity = field.velocity(y), force = field.force(y), sigma = damping.sigma(t, h);
+      const next = scaled(sigma, plus(y, h, extrapolated(force, weaker)));
+      return [plus(x, h, extrapolated(velocity, before)), next, [velocity, scaled(sigma, force)]];
     },
     /** The classical Runge-Kutta method on (F, G - alpha y). */
-    rk4: {
-      evaluations: 4,
-      step(oracle, x, y, { t, h, damping }) {
-        const slopes = (share, before) => {
-          const [u, v] = before ? [plus(x, share * h, before[0]), plus(y, share * h, before[1])] : [x, y];
-          const field = oracle(u);
-          return [field.velocity(v), plus(field.force(v), -damping.alpha(t + share * h), v)];
-        };
-        const one = slopes(0), two = slopes(0.5, one), three = slopes(0.5, two), four = slopes(1, three);
-        const total = (i) => one[i].map((value, k) => (value + 2 * two[i][k] + 2 * three[i][k] + four[i][k]) / 6);
-        return [plus(x, h, total(0)), plus(y, h, total(1)), null];
-      },
+    rk4(oracle, x, y, { t, h, damping }) {
+      const slopes = (share, [u, v] = [x, y]) => {
+        const field = oracle(u);
+        return [field.velocity(v), plus(field.force(v), -damping.alpha(t + share * h), v)];
+      };
+      const from = (share, [u, v]) => slopes(share, [plus(x, share * h, u), plus(y, share * h, v)]);
+      const one = slopes(0), two = from(0.5, one), three = from(0.5, two), four = from(1, three);
+      const total = (i) => one[i].map((value, k) => (value + 2 * two[i][k] + 2 * three[i][k] + four[i][k]) / 6);
+      return [plus(x, h, total(0)), plus(y, h, total(1))];
     },
     /** x+ = x + h (first-order field at x): what a classical attention layer does. */
-    gradient_flow: {
-      evaluations: 1,
-      step: (oracle, x, y, { h }) => [plus(x, h, oracle(x).firstOrder()), y, null],
-    },
+    gradient_flow: (oracle, x, y, { h }) => [plus(x, h, oracle(x).firstOrder()), y],
     /** u = x + (k-1)/(k+2) h y        x+ = u - h^2 grad F(u)        y+ = (x+ - x)/h, in Euclidean space. */
-    nesterov: {
-      evaluations: 1,
-      step(oracle, x, y, { k, h }) {
-        const u = plus(x, nesterovFactor(k) * h, y), next = plus(u, h * h, oracle(u).force(scaled(0, y)));
-        return [next, scaled(1 / h, plus(next, -1, x)), null];
-      },
+    nesterov(oracle, x, y, { k, h }) {
+      const u = plus(x, nesterovFactor(k) * h, y), next = plus(u, h * h, oracle(u).force(scaled(0, y)));
+      return [next, scaled(1 / h, plus(next, -1, x))];
     },
   };
 
@@ -345,18 +272,15 @@ const Flows = (() => {
 
   /** A run from x0, at rest unless y0 says otherwise. `advance()` takes one step; `evaluations` counts kernel calls. */
   const run = ({ system, integrator, damping, h, x0, y0 }) => {
-    const flow = systems[system.name](system), method = integrators[integrator], schedule = logLinear(damping);
+    const flow = systems[system.name](system), schedule = logLinear(damping);
     const state = {
       flow, x: Float64Array.from(x0), y: y0 ? Float64Array.from(y0) : new Float64Array(x0.length),
-      k: 0, t: schedule.t0, evaluations: 0, history: null,
+      k: 0, t: schedule.t0, evaluations: 0, history: undefined,
     };
-    const oracle = (x) => {
-      state.evaluations += 1;
-      return flow.at(x);
-    };
+    const oracle = (x) => { state.evaluations += 1; return flow.at(x); };
     state.advance = () => {
       const now = { k: state.k, t: state.t, h, damping: schedule };
-      [state.x, state.y, state.history] = method.step(oracle, state.x, state.y, now, state.history);
+      [state.x, state.y, state.history] = integrators[integrator](oracle, state.x, state.y, now, state.history);
       state.k += 1;
       state.t += h;
     };

@@ -1,19 +1,14 @@
 "use strict";
-// The hands and eyes of the playground: controls, pictures, dragging, the address. The mathematics is in flows.js.
+// The hands and eyes of the playground: controls, dragging, the address. flows.js calculates, pictures.js draws.
 const Playground = (() => {
   const by = (id) => document.getElementById(id);
   const form = by("controls"), controls = [...form.elements].filter((field) => field.name && field.name !== "chosen");
-  const ATTENTION = ["a1", "a2", "aa", "b1", "b2", "ba"];
-  const SLIDERS = { // what a system uses
-    softmax_own: ATTENTION, softmax_paper: ATTENTION, linear: ATTENTION,
-    quadratic: ["a1", "a2", "aa"], stein: ["a1", "a2", "aa", "length"],
-  };
   const DAMPED = { nesterov: ["r"], constant: ["m"], "log-linear": ["r", "m"] };
   const UNDAMPED = ["plain_euler", "nesterov", "gradient_flow"]; // they do not ask for alpha(t)
   const KEPT = 600, TOO_FAR = 1e4, NEAR = 22; // states, units, pixels
-  const still = matchMedia("(prefers-reduced-motion: reduce)");
+  const { short } = Pictures;
 
-  let runs = [], records = [], reach = 1, running = false, held = null, due = 0, last = 0, written = 0;
+  let runs = [], records = [], reach = 1, running = false, held = null, due = 0, last = 0, written = 0, timer = 0;
   const timings = []; // [milliseconds since the frame before, milliseconds of work], the latest last
 
   // --- from the controls to two runs
@@ -24,15 +19,11 @@ const Playground = (() => {
 
   /** What `Flows.run` takes, for the flow with momentum (0) or the first-order flow (1). */
   const described = (which, set, x0, y0) => {
-    const turn = Math.PI / 180;
+    const turn = Math.PI / 180, A = [set.a1, set.a2, set.aa * turn], B = [set.b1, set.b2, set.ba * turn];
+    const system = { name: set.system, length: set.length, valley: A };
     return {
-      system: {
-        name: set.system, length: set.length, valley: [set.a1, set.a2, set.aa * turn],
-        A: Flows.symmetric(set.a1, set.a2, set.aa * turn), B: Flows.symmetric(set.b1, set.b2, set.ba * turn),
-      },
-      damping: {
-        r: set.damping === "constant" ? 0 : set.r, m: set.damping === "nesterov" ? 0 : set.m, t0: 1,
-      },
+      system: { ...system, A: Flows.symmetric(...A), B: Flows.symmetric(...B) },
+      damping: { r: set.damping === "constant" ? 0 : set.r, m: set.damping === "nesterov" ? 0 : set.m, t0: 1 },
       integrator: which === 0 ? set.integrator : "gradient_flow", h: which === 0 ? set.h : set.h1, x0, y0,
     };
   };
@@ -46,22 +37,17 @@ const Playground = (() => {
       t = (t + Math.imul(t ^ (t >>> 7), t | 61)) ^ t;
       return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
     };
-    const x = new Float64Array(2 * n);
-    for (let i = 0; i < n; i++) {
+    return Float64Array.from(Array.from({ length: n }, () => {
       const size = Math.sqrt(-2 * Math.log(1 - uniform())), angle = 2 * Math.PI * uniform();
-      x[2 * i] = size * Math.cos(angle);
-      x[2 * i + 1] = size * Math.sin(angle);
-    }
-    return x;
+      return [size * Math.cos(angle), size * Math.sin(angle)];
+    }).flat());
   };
 
   /** Both flows from the start that the controls describe, or from a state that an address held. */
   const restart = (from) => {
     const set = settings(), x0 = from ? from.x : drawn(set.n, set.seed);
     runs = [Flows.run(described(0, set, x0, from?.y)), Flows.run(described(1, set, from ? from.first : x0))];
-    if (from) {
-      runs.forEach((run, i) => Object.assign(run, { k: from.k, t: from.t[i], evaluations: from.evaluations[i] }));
-    }
+    if (from) runs.forEach((run, i) => Object.assign(run, from.clocks[i]));
     records = runs.map(() => ({ states: [], energy: [], ended: false }));
     reach = 0;
     by("chosen").max = runs[0].x.length / 2;
@@ -76,7 +62,7 @@ const Playground = (() => {
       const { k, t, evaluations, history } = old;
       return Object.assign(Flows.run(described(i, set, old.x, old.y)), { k, t, evaluations, history });
     });
-    records.forEach((kept) => { kept.energy = []; kept.ended = false; }); // an energy of another system
+    records.forEach((kept) => Object.assign(kept, { energy: [], ended: false })); // an energy of another system
     record();
   };
 
@@ -92,37 +78,33 @@ const Playground = (() => {
 
   const hold = (run) => {
     const x = run.x.slice(), y = run.y.slice();
-    [x[2 * held.i], x[2 * held.i + 1], y[2 * held.i], y[2 * held.i + 1]] = [...held.at, 0, 0];
-    Object.assign(run, { x, y, history: null }); // the old slopes are of another place
+    x.set(held.at, 2 * held.i);
+    y.set([0, 0], 2 * held.i);
+    Object.assign(run, { x, y, history: undefined }); // the old slopes are of another place
   };
-
   const take = (i) => {
     if (records[i].ended) return;
     const run = runs[i];
     run.advance();
     if (held) hold(run);
-    if (!run.x.every((value) => Math.abs(value) < TOO_FAR) || !run.y.every(Number.isFinite)) end(i);
+    if (run.x.every((value) => Math.abs(value) < TOO_FAR) && run.y.every(Number.isFinite)) return;
+    records[i].ended = true;
+    [run.x, run.y] = records[i].states.at(-1);
+    say(`The flow ${i === 0 ? "with momentum" : "of first order"} left all bounds at t = ${short(run.t)}. `
+      + "Take a smaller step or more damping, or start again.");
+    if (records.every((kept) => kept.ended)) go(false);
   };
   /** One step with momentum, and as many of the first-order flow as use the same number of kernel evaluations. */
   const advance = () => {
     const before = runs[0].evaluations;
     take(0);
-    const spent = Math.max(runs[0].evaluations - before, 1);
-    for (let k = 0; k < spent; k++) take(1);
-  };
-
-  const end = (i) => {
-    records[i].ended = true;
-    [runs[i].x, runs[i].y] = records[i].states.at(-1);
-    say(`The flow ${i === 0 ? "with momentum" : "of first order"} left all bounds at t = ${short(runs[i].t)}. `
-      + "Take a smaller step or more damping, or start again.");
-    if (records.every((kept) => kept.ended)) go(false);
+    for (let spent = Math.max(runs[0].evaluations - before, 1); spent > 0; spent--) take(1);
   };
 
   const frame = (now) => {
-    const begun = performance.now(), passed = Math.min(now - last, 100);
+    const begun = performance.now();
     if (running) {
-      due += passed / 1000 * settings().speed;
+      due += Math.min(now - last, 100) / 1000 * settings().speed;
       if (due >= 1) {
         for (; due >= 1; due--) advance();
         record();
@@ -134,7 +116,6 @@ const Playground = (() => {
     last = now;
     if (running) requestAnimationFrame(frame);
   };
-
   const go = (on) => {
     running = on && !records.every((kept) => kept.ended);
     by("run").textContent = running ? "Stop" : "Start";
@@ -147,58 +128,52 @@ const Playground = (() => {
   /** After a change while nothing runs: draw, and let the address say it. */
   const shown = () => {
     draw(true);
-    later(address);
+    clearTimeout(timer);
+    timer = setTimeout(address, 250);
   };
 
-  // --- words
+  // --- words and pictures
 
   const say = (text) => { by("said").textContent = text; };
-  const { short } = Pictures;
 
   /** Groups of particles that chains of short distances join. */
   const clusters = (x, near) => {
-    const N = x.length / 2, group = Array.from({ length: N }, (_, i) => i);
-    const root = (i) => { while (group[i] !== i) i = group[i] = group[group[i]]; return i; };
-    let count = N;
-    for (let i = 0; i < N; i++) {
-      for (let j = 0; j < i; j++) {
-        if (Math.hypot(x[2 * i] - x[2 * j], x[2 * i + 1] - x[2 * j + 1]) > near) continue;
-        const [a, b] = [root(i), root(j)];
-        if (a !== b) { group[a] = b; count--; }
+    const left = new Set(Array.from({ length: x.length / 2 }, (_, i) => 2 * i));
+    let count = 0;
+    for (const first of left) {
+      const chain = [first];
+      left.delete(first);
+      count++;
+      for (const k of chain) {
+        for (const j of left) {
+          if (Math.hypot(x[k] - x[j], x[k + 1] - x[j + 1]) <= near && left.delete(j)) chain.push(j);
+        }
       }
     }
     return count;
   };
-
   const write = () => runs.forEach((run, i) => {
-    const kinetic = i === 0 ? short(run.flow.kinetic(run.x, run.y)) : "–";
-    const values = { time: short(run.t), kernel: run.evaluations, energy: short(run.flow.potential(run.x)), kinetic,
-      clusters: clusters(run.x, 2 * reach / 30) };
+    const kinetic = i === 0 ? short(run.flow.kinetic(run.x, run.y)) : "–", energy = short(run.flow.potential(run.x));
+    const values = { time: short(run.t), kernel: run.evaluations, energy, kinetic, clusters: clusters(run.x, reach / 15) };
     for (const [name, value] of Object.entries(values)) by(`${name}-${i}`).textContent = value;
   });
 
+  /** Only what the system and the scheme use is on show; only softmax attention takes eigenvalues below zero. */
   const labels = () => {
     const set = settings(), damped = !UNDAMPED.includes(set.integrator);
-    const used = [...SLIDERS[set.system], ...(damped ? DAMPED[set.damping] : []), "h", "h1", "n", "seed", "speed"];
-    for (const field of controls) {
-      if (field.type !== "range") continue;
-      by(`${field.name}-row`).hidden = !used.includes(field.name);
-      by(`${field.name}-value`).textContent = short(+field.value);
+    const { uses } = by("system").selectedOptions[0].dataset;
+    for (const name of ["a1", "a2"]) by(name).min = set.system.startsWith("softmax") ? -2 : 0.05;
+    for (const field of controls.filter(({ type }) => type === "range")) {
+      const kind = field.closest("label").dataset.of;
+      const asked = kind === "damping" ? damped && DAMPED[set.damping].includes(field.name) : !kind || uses.includes(kind);
+      field.closest("label").hidden = !asked;
+      field.nextElementSibling.textContent = short(+field.value);
     }
     by("damping").closest("label").hidden = !damped;
     for (const text of by("about").children) text.hidden = text.dataset.system !== set.system;
   };
-  /** Only softmax attention allows eigenvalues of A that are not positive. */
-  const limits = () => {
-    const least = settings().system.startsWith("softmax") ? -2 : 0.05;
-    for (const name of ["a1", "a2"]) by(name).min = least;
-  };
-
-  // --- pictures
 
   const pens = Object.fromEntries(["view-0", "view-1", "energy", "phase"].map((id) => [id, by(id).getContext("2d")]));
-  const fit = () => Object.values(pens).forEach(Pictures.fit);
-
   const draw = (all = false) => {
     for (const { x } of runs) for (const value of x) reach = Math.max(reach, 1.12 * Math.abs(value));
     runs.forEach(({ x }, i) => Pictures.particles(pens[`view-${i}`], i, x, records[i].states, chosen(), reach));
@@ -212,16 +187,17 @@ const Playground = (() => {
 
   // --- hands
 
-  const local = (event, canvas) => {
-    const box = canvas.getBoundingClientRect();
-    return [event.clientX - box.left, event.clientY - box.top];
+  /** Where a particle is in a picture, in pixels. */
+  const seen = (which, i) => Pictures.placed(pens[`view-${which}`], reach, ...runs[which].x.slice(2 * i, 2 * i + 2));
+  const local = ({ clientX, clientY }, canvas) => {
+    const { left, top } = canvas.getBoundingClientRect();
+    return [clientX - left, clientY - top];
   };
   /** The particle nearest to a point of a picture, if it is near enough to be meant. */
   const nearest = (which, [left, top]) => {
-    const pen = pens[`view-${which}`], { x } = runs[which];
     let best = null, least = NEAR;
-    for (let i = 0; i < x.length / 2; i++) {
-      const [u, v] = Pictures.placed(pen, reach, x[2 * i], x[2 * i + 1]), distance = Math.hypot(u - left, v - top);
+    for (let i = 0; i < runs[which].x.length / 2; i++) {
+      const [u, v] = seen(which, i), distance = Math.hypot(u - left, v - top);
       if (distance < least) [best, least] = [i, distance];
     }
     return best;
@@ -229,31 +205,31 @@ const Playground = (() => {
   const put = (i, at) => {
     held = { i, at };
     runs.forEach(hold);
-    if (!running) {
-      records.forEach((kept, r) => { kept.states.push([runs[r].x, runs[r].y]); });
-      shown();
-    }
+    if (running) return;
+    records.forEach((kept, r) => kept.states.push([runs[r].x, runs[r].y]));
+    shown();
   };
 
   [0, 1].forEach((which) => {
     const pen = pens[`view-${which}`], { canvas } = pen;
-    canvas.addEventListener("pointerdown", (event) => {
+    const drag = (event, i) => put(i, Pictures.unplaced(pen, reach, ...local(event, canvas)));
+    const on = (name, task, options) => canvas.addEventListener(name, task, options);
+    on("pointerdown", (event) => {
       const i = nearest(which, local(event, canvas));
       if (i === null) return;
       by("chosen").value = i + 1;
       canvas.setPointerCapture(event.pointerId);
-      put(i, Pictures.unplaced(pen, reach, ...local(event, canvas)));
+      drag(event, i);
     });
-    canvas.addEventListener("pointermove", (event) => {
-      if (held) put(held.i, Pictures.unplaced(pen, reach, ...local(event, canvas)));
+    on("pointermove", (event) => {
+      if (held) drag(event, held.i);
       else canvas.style.cursor = nearest(which, local(event, canvas)) === null ? "default" : "grab";
     });
-    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => { held = null; });
-    // A finger on a particle drags it; anywhere else it scrolls the page.
-    canvas.addEventListener("touchstart", (event) => {
+    for (const name of ["pointerup", "pointercancel"]) on(name, () => { held = null; });
+    on("touchstart", (event) => { // a finger on a particle drags it; anywhere else it scrolls the page
       if (nearest(which, local(event.touches[0], canvas)) !== null) event.preventDefault();
     }, { passive: false });
-    canvas.addEventListener("keydown", (event) => {
+    on("keydown", (event) => {
       const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
       if (!way) return;
       event.preventDefault();
@@ -268,28 +244,25 @@ const Playground = (() => {
     event.preventDefault();
     go(!running);
   });
-  by("run").addEventListener("click", () => go(!running));
-  by("step").addEventListener("click", () => { go(false); advance(); record(); shown(); });
-  by("again").addEventListener("click", () => { restart(); shown(); });
-  by("draw").addEventListener("click", () => {
-    by("seed").value = (+by("seed").value + 1) % 1000;
-    labels();
-    restart();
-    shown();
-  });
-  by("copy").addEventListener("click", async () => {
-    go(false);
-    address();
-    try {
-      await navigator.clipboard.writeText(location.href);
-      say("The address is copied: it holds what you see.");
-    } catch {
-      say("The address above holds what you see; the browser does not let this page copy it.");
-    }
-  });
+  const press = {
+    run: () => go(!running),
+    step: () => { go(false); advance(); record(); shown(); },
+    again: () => { restart(); shown(); },
+    draw: () => { by("seed").value = (+by("seed").value + 1) % 1000; labels(); restart(); shown(); },
+    copy: async () => {
+      go(false);
+      address();
+      try {
+        await navigator.clipboard.writeText(location.href);
+        say("The address is copied: it holds what you see.");
+      } catch {
+        say("The address above holds what you see; the browser does not let this page copy it.");
+      }
+    },
+  };
+  for (const [name, task] of Object.entries(press)) by(name).addEventListener("click", task);
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("input", ({ target }) => {
-    limits();
     labels();
     if (["system", "integrator", "n", "seed"].includes(target.name)) restart();
     else if (!["speed", "chosen"].includes(target.name)) rebuild();
@@ -298,11 +271,6 @@ const Playground = (() => {
 
   // --- the address: settings always, positions and momenta while nothing runs
 
-  let timer = 0;
-  const later = (task) => {
-    clearTimeout(timer);
-    timer = setTimeout(task, 250);
-  };
   /** Single precision, as text that an address may hold: numbers of the state, then x, y, and x of the first order. */
   const packed = () => {
     const [one, two] = runs, head = [one.k, one.t, two.t, one.evaluations, two.evaluations];
@@ -311,13 +279,11 @@ const Playground = (() => {
   };
   const unpacked = (text) => {
     const bytes = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
-    const [k, t, t1, calls, calls1, ...rest] = new Float32Array(bytes.buffer), size = 2 * settings().n;
-    const sane = [k, t, t1, calls, calls1, ...rest].every((value) => Math.abs(value) < 1e3 * TOO_FAR);
-    if (rest.length !== 3 * size || !sane || Math.min(t, t1) < 1) {
-      throw new RangeError("not a state of these settings");
-    }
-    const part = (i) => rest.slice(i * size, (i + 1) * size);
-    return { k, t: [t, t1], evaluations: [calls, calls1], x: part(0), y: part(1), first: part(2) };
+    const all = new Float32Array(bytes.buffer), [k, t, t1, calls, calls1] = all, size = 2 * settings().n;
+    const sane = all.length === 5 + 3 * size && all.every((value) => Math.abs(value) < 1e3 * TOO_FAR);
+    if (!sane || Math.min(t, t1) < 1) throw new RangeError("not a state of these settings");
+    const [x, y, first] = [0, 1, 2].map((i) => all.slice(5 + i * size, 5 + (i + 1) * size));
+    return { clocks: [{ k, t, evaluations: calls }, { k, t: t1, evaluations: calls1 }], x, y, first };
   };
   const address = () => {
     const words = new URLSearchParams(Object.entries(settings()).map(([name, value]) => [name, `${value}`]));
@@ -328,15 +294,14 @@ const Playground = (() => {
   const read = () => {
     const words = new URLSearchParams(location.hash.slice(1)), left = [];
     for (const field of [by("system"), ...controls]) { // the system first: it sets limits
-      const word = words.get(field.name);
+      const word = words.get(field.name), before = field.value;
       if (word === null) continue;
-      const before = field.value;
       field.value = word;
       if (field.type === "range" ? !Number.isFinite(+word) || word === "" : field.value !== word) {
         field.value = before;
         left.push(field.name);
       }
-      if (field.name === "system") limits();
+      labels();
     }
     let from = null;
     try {
@@ -348,25 +313,23 @@ const Playground = (() => {
     restart(from);
     if (left.length) say(`The address holds values that cannot be used and were left out: ${left.join(", ")}.`);
   };
-  addEventListener("hashchange", () => { go(false); read(); draw(true); });
 
   // --- begin
 
+  const fitted = () => Object.values(pens).forEach(Pictures.fit);
   const themed = () => { Pictures.colours(); draw(true); };
-  limits();
-  Pictures.colours();
-  fit();
+  fitted();
   read();
-  draw(true);
-  new ResizeObserver(() => { fit(); draw(); }).observe(document.body);
+  themed();
+  addEventListener("hashchange", () => { go(false); read(); draw(true); });
+  new ResizeObserver(() => { fitted(); draw(); }).observe(document.body);
   new MutationObserver(themed).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themed);
-  if (!still.matches && !location.hash.includes("state=")) go(true);
+  if (!matchMedia("(prefers-reduced-motion: reduce)").matches && !location.hash.includes("state=")) go(true);
 
   /** Where a particle is on the screen. */
   const place = (i) => {
-    const pen = pens["view-0"], { left, top } = pen.canvas.getBoundingClientRect(), { x } = runs[0];
-    const [u, v] = Pictures.placed(pen, reach, x[2 * i], x[2 * i + 1]);
+    const { left, top } = pens["view-0"].canvas.getBoundingClientRect(), [u, v] = seen(0, i);
     return [left + u, top + v];
   };
   return { settings, described, place, timings, get runs() { return runs; } };

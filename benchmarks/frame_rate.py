@@ -1,6 +1,6 @@
 """Frames a second of the playground in Chromium, and what one costs: not a test, a measurement.
 
-$ python -m tests.studies.play.frame_rate [particles]
+$ python -m benchmarks.frame_rate [particles]
 
 Every system with the default scheme and with the dearest one, 60 steps a second, for three seconds each. "CPU" is time
 of the page's main thread (script, layout, painting commands) by its own clock: other programs do not count in it.
@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from sympformer.studies.play.page import SYSTEMS, play
+from sympformer.studies.play.page import play
 from tests.browser import started, visits
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def main(particles: int) -> None:
         play(file)
         print(f"Chromium {browser.version}, {particles} particles")
         print("system          scheme    frames/s   CPU ms a frame   work ms a frame, median")
-        for system in SYSTEMS:
+        for system in ("linear", "softmax_own", "softmax_paper", "quadratic", "stein"):
             for scheme in ("etd_ab2", "rk4"):
                 # small steps: nothing runs away meanwhile
                 words = f"#system={system}&integrator={scheme}&n={particles}&h=0.005&h1=0.005&a1=0.1&a2=0.05&speed=60"
