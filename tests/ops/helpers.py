@@ -42,6 +42,20 @@ def assert_near(actual: Sequence[Tensor], expected: Sequence[Tensor], tolerance:
         assert error <= tolerance * size, f"entry {i} is off by {error:.2e} of {size:.2e}"
 
 
+def compare(
+    fast: Callable[..., Any],
+    naive: Callable[..., Any],
+    inputs: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    tolerance: float,
+    floor: float = 1e-12,
+) -> None:
+    """Values, gradients and dtypes of both are the same."""
+    quick, slow = (outs_and_grads(f, inputs, weights) for f in (fast, naive))
+    assert [t.dtype for t in quick] == [t.dtype for t in slow]
+    assert_near(quick, slow, tolerance, floor)
+
+
 class _Watch(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()

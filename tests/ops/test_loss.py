@@ -1,5 +1,7 @@
 """The fused head and loss against the logits, in values and gradients."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,14 +9,23 @@ from torch import Tensor, nn
 
 from sympformer.errors import InputError
 from sympformer.ops import linear_cross_entropy, linear_cross_entropy_naive, loss
-from tests.ops.helpers import HALF, PRECISE, TOLERANCE, assert_near, outs_and_grads, randoms, watch_sizes
+from tests.ops.helpers import HALF, PRECISE, TOLERANCE, assert_near, compare, outs_and_grads, randoms, watch_sizes
 
+Loss = Callable[[Tensor, Tensor], Tensor]
 WEIGHT = [torch.tensor(2.5)]  # gradient of the loss
 
 
 def case(shape: tuple[int, ...], d: int, vocab: int, dtype: torch.dtype) -> tuple[list[Tensor], Tensor]:
     hidden, weight = randoms((*shape, d), (vocab, d), dtype=dtype)
     return [hidden, weight], torch.randint(vocab, shape, generator=torch.Generator().manual_seed(0))
+
+
+def both(targets: Tensor, ignored: int = -100) -> tuple[Loss, Loss]:
+    """The loss and its slow twin, as functions of hidden and weight."""
+    return (
+        lambda h, w: linear_cross_entropy(h, w, targets, ignored),
+        lambda h, w: linear_cross_entropy_naive(h, w, targets, ignored),
+    )
 
 
 @pytest.mark.parametrize("dtype", PRECISE)
@@ -27,12 +38,8 @@ def test_fast_is_naive(shape: tuple[int, ...], d: int, vocab: int, dtype: torch.
     index = -100 if ignored is None else ignored
     if ignored is not None:
         targets.view(-1)[1::3] = ignored
-    fast, slow = (
-        outs_and_grads(lambda h, w, f=f: f(h, w, targets, index), inputs, WEIGHT)
-        for f in (linear_cross_entropy, linear_cross_entropy_naive)
-    )
-    assert fast[0].dtype == dtype
-    assert_near(fast, slow, TOLERANCE[dtype] / 10)
+    compare(*both(targets, index), inputs, WEIGHT, TOLERANCE[dtype] / 10)
+    assert linear_cross_entropy(inputs[0], inputs[1], targets, index).dtype == dtype
 
 
 def test_naive_is_the_formula() -> None:
@@ -50,11 +57,12 @@ def test_half_precisions(dtype: torch.dtype, elsewhere: bool, monkeypatch: pytes
         monkeypatch.setattr(loss, "_work_dtype", lambda hidden: dtype)
     inputs, targets = case((2, 250), 8, 1000, dtype)
     targets[0, ::3] = -100
-    fast = outs_and_grads(lambda h, w: linear_cross_entropy(h, w, targets), inputs, WEIGHT)
-    truth = outs_and_grads(lambda h, w: linear_cross_entropy_naive(h, w, targets), [t.double() for t in inputs], WEIGHT)
-    assert [t.dtype for t in fast] == [torch.float32, dtype, dtype]
-    assert_near(fast[:1], truth[:1], 1e-3)
-    assert_near(fast, truth, TOLERANCE[dtype] * 2)
+    fast, naive = both(targets)
+    half = outs_and_grads(fast, inputs, WEIGHT)
+    truth = outs_and_grads(naive, [t.double() for t in inputs], WEIGHT)
+    assert [t.dtype for t in half] == [torch.float32, dtype, dtype]
+    assert_near(half[:1], truth[:1], 1e-3)
+    assert_near(half, truth, TOLERANCE[dtype] * 2)
 
 
 def test_why_half_precisions_have_a_path_of_their_own() -> None:
@@ -77,9 +85,7 @@ def test_mixed_dtypes_and_autocast() -> None:
 
 def test_large_logits() -> None:
     (hidden, weight), targets = case((60,), 8, 50, torch.float32)
-    inputs = [100 * hidden, 10 * weight]
-    fast = outs_and_grads(lambda h, w: linear_cross_entropy(h, w, targets), inputs, WEIGHT)
-    assert_near(fast, outs_and_grads(lambda h, w: linear_cross_entropy_naive(h, w, targets), inputs, WEIGHT), 1e-4)
+    compare(*both(targets), [100 * hidden, 10 * weight], WEIGHT, 1e-4)
 
 
 def test_no_grad_and_frozen_parts() -> None:
@@ -89,10 +95,7 @@ def test_no_grad_and_frozen_parts() -> None:
         torch.testing.assert_close(linear_cross_entropy(hidden, weight, targets), truth)
     for leaf in (hidden, weight):
         leaf.requires_grad_()
-        fast, slow = (
-            torch.autograd.grad(f(hidden, weight, targets), leaf)
-            for f in (linear_cross_entropy, linear_cross_entropy_naive)
-        )
+        fast, slow = (torch.autograd.grad(f(hidden, weight), leaf) for f in both(targets))
         assert_near(fast, slow, 1e-9)
         leaf.requires_grad_(False)
 
@@ -100,7 +103,7 @@ def test_no_grad_and_frozen_parts() -> None:
 def test_logits_are_never_built() -> None:
     inputs, targets = case((4, 256), 16, 2048, torch.float32)
     with watch_sizes() as watch:
-        outs_and_grads(lambda h, w: linear_cross_entropy(h, w, targets), inputs, WEIGHT)
+        outs_and_grads(both(targets)[0], inputs, WEIGHT)
     assert 0 < watch.largest <= 4 * 256 * 2048 // 16
 
 
@@ -109,20 +112,23 @@ def test_logits_are_never_built() -> None:
 def test_torch_compile() -> None:
     inputs, targets = case((60,), 8, 50, torch.float32)
     torch.compiler.reset()
-    compiled = torch.compile(lambda h, w: linear_cross_entropy(h, w, targets))
-    naive = outs_and_grads(lambda h, w: linear_cross_entropy_naive(h, w, targets), inputs, WEIGHT)
-    assert_near(outs_and_grads(compiled, inputs, WEIGHT), naive, 1e-4)
+    fast, naive = both(targets)
+    compare(torch.compile(fast), naive, inputs, WEIGHT, 1e-4)
 
 
-@pytest.mark.parametrize("f", [linear_cross_entropy, linear_cross_entropy_naive])
-def test_bad_input(f: object) -> None:
-    assert callable(f)
-    hidden, weight, targets = torch.zeros(2, 5, 4), torch.zeros(9, 4), torch.zeros(2, 5, dtype=torch.long)
-    with pytest.raises(InputError, match="same width"):
-        f(hidden, weight[:, :3], targets)
-    with pytest.raises(InputError, match="one target per hidden row"):
-        f(hidden, weight, targets[:, :4])
-    with pytest.raises(InputError, match="token numbers"):
-        f(hidden, weight, targets.float())
-    with pytest.raises(InputError, match="floating point"):
-        f(hidden.long(), weight, targets)
+HIDDEN, MATRIX, TARGETS = torch.zeros(2, 5, 4), torch.zeros(9, 4), torch.zeros(2, 5, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "weight", "targets", "message"),
+    [
+        (HIDDEN, MATRIX[:, :3], TARGETS, "same width"),
+        (HIDDEN, MATRIX, TARGETS[:, :4], "one target per hidden row"),
+        (HIDDEN, MATRIX, TARGETS.float(), "token numbers"),
+        (HIDDEN.long(), MATRIX, TARGETS, "floating point"),
+    ],
+)
+def test_bad_input(hidden: Tensor, weight: Tensor, targets: Tensor, message: str) -> None:
+    for f in both(targets):
+        with pytest.raises(InputError, match=message):
+            f(hidden, weight)

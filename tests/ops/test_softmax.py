@@ -1,4 +1,4 @@
-"""Attention with its log-normaliser: the kernels against the formula, in values and gradients."""
+"""Attention with its log-normaliser: its rows, merged, cached, under masks. More in test_kernels."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,17 +17,8 @@ from sympformer.ops import (
     merge_attention,
     plain,
 )
-from tests.ops.helpers import (
-    BATCHES,
-    HALF,
-    LENGTHS,
-    PRECISE,
-    TOLERANCE,
-    assert_near,
-    outs_and_grads,
-    randoms,
-    watch_sizes,
-)
+from tests.ops import helpers
+from tests.ops.helpers import HALF, PRECISE, TOLERANCE, assert_near, outs_and_grads, randoms
 
 SCALE = 0.3
 HEAD_SIZES = (8, 16)  # on the CPU: widened, with a column of its own for the gradient of lse, and not
@@ -43,21 +34,15 @@ def case(
 
 
 def compare(
-    inputs: list[Tensor], weights: list[Tensor], tolerance: float, causal: bool = True, floor: float = 1e-12
+    inputs: list[Tensor],
+    weights: list[Tensor],
+    tolerance: float,
+    floor: float = 1e-12,
+    scale: float = SCALE,
+    causal: bool = True,
 ) -> None:
-    fast = outs_and_grads(partial(attention_lse, scale=SCALE, causal=causal), inputs, weights)
-    slow = outs_and_grads(partial(attention_lse_naive, scale=SCALE, causal=causal), inputs, weights)
-    assert [t.dtype for t in fast] == [t.dtype for t in slow]
-    assert_near(fast, slow, tolerance, floor)
-
-
-@pytest.mark.parametrize("dtype", PRECISE)
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize(("batch", "heads"), BATCHES)
-@pytest.mark.parametrize("tokens", LENGTHS)
-def test_fast_is_naive(tokens: int, batch: int, heads: int, causal: bool, dtype: torch.dtype) -> None:
-    for dh in HEAD_SIZES:
-        compare(*case(batch, heads, tokens, dh, dtype), TOLERANCE[dtype], causal)
+    fast, naive = (partial(f, scale=scale, causal=causal) for f in (attention_lse, attention_lse_naive))
+    helpers.compare(fast, naive, inputs, weights, tolerance, floor)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -84,41 +69,10 @@ def test_naive_is_the_formula() -> None:
         torch.testing.assert_close(out[0, 0, i], weights @ v[0, 0, : i + 1] / weights.sum())
 
 
-@pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize("dh", HEAD_SIZES)
-@pytest.mark.parametrize("causal", [True, False])
-def test_half_precisions(dtype: torch.dtype, dh: int, causal: bool) -> None:
-    inputs, weights = case(2, 3, 100, dh, dtype)
-    out, lse = attention_lse(*inputs, scale=SCALE, causal=causal)
-    assert (out.dtype, lse.dtype) == (dtype, torch.float32)
-    compare(inputs, weights, TOLERANCE[dtype], causal)
-
-
 @pytest.mark.parametrize(("queries", "keys"), [(1, 50), (7, 50), (50, 7), (65, 64)])
 def test_other_number_of_keys(queries: int, keys: int) -> None:
     q, k, v, dout = randoms((2, 3, queries, 8), (2, 3, keys, 8), (2, 3, keys, 8), (2, 3, queries, 8))
     compare([q, k, v], [dout, *randoms((2, 3, queries))], 1e-9, causal=False)
-
-
-def test_strides_do_not_matter() -> None:
-    """Heads split off a (B, T, H dh) projection are transposed views; sums send back expanded gradients."""
-    inputs, weights = case(2, 3, 70)
-    views = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in inputs]
-    views[2] = views[2].mT.contiguous().mT
-    fast = outs_and_grads(partial(attention_lse, scale=SCALE), views, weights)
-    assert_near(fast, outs_and_grads(partial(attention_lse_naive, scale=SCALE), inputs, weights), 1e-9)
-    compare(inputs, [torch.ones((), dtype=w.dtype).expand(w.shape) for w in weights], 1e-9)
-
-
-def test_expanded_tensors() -> None:
-    """One key for all heads, and a gradient that is one number for all entries, have strides of 0."""
-    (q, k, v), _ = case(2, 3, 70)
-    leaves = [q.requires_grad_(), k[:, :1].clone().requires_grad_(), v[:1].clone().requires_grad_()]
-    grads = []
-    for attend in (attention_lse, attention_lse_naive):
-        out, _ = attend(leaves[0], leaves[1].expand(q.shape), leaves[2].expand(q.shape), scale=SCALE)
-        grads.append(torch.autograd.grad(out.sum(), leaves))
-    assert_near(grads[0], grads[1], 1e-9)
 
 
 def some_rows(tokens: int) -> Tensor:
@@ -152,7 +106,7 @@ ROWS: dict[str, Callable[[Tensor, Tensor], list[Tensor]]] = {
 @pytest.mark.parametrize("rows", ROWS)
 def test_every_kind_of_row(rows: str, dh: int, causal: bool, dtype: torch.dtype) -> None:
     inputs, weights = case(2, 3, 65, dh, dtype)
-    compare(inputs, ROWS[rows](*weights), TOLERANCE[dtype], causal)
+    compare(inputs, ROWS[rows](*weights), TOLERANCE[dtype], causal=causal)
 
 
 @pytest.mark.parametrize("dh", HEAD_SIZES)
@@ -166,82 +120,15 @@ def test_rows_are_exact_one_by_one(dh: int) -> None:
     assert ((dq - truth).norm(dim=-1) <= 1e-5 * truth.norm(dim=-1)).all()
 
 
-def test_unused_outputs() -> None:
-    """An output that nothing uses sends no gradient at all, and v has none where only lse is used."""
-    inputs, (dout, dlse) = case(2, 3, 40)
-    for name, weights in {"out": [dout, 0 * dlse], "lse": [0 * dout, dlse]}.items():
-        leaves = [t.clone().requires_grad_() for t in inputs]
-        result = attention_lse(*leaves, scale=SCALE)
-        used, weight = (result[0], dout) if name == "out" else (result[1], dlse)
-        grads = torch.autograd.grad(used, leaves, weight, allow_unused=True, materialize_grads=True)
-        assert_near(grads, outs_and_grads(partial(attention_lse_naive, scale=SCALE), inputs, weights)[2:], 1e-9)
-        if name == "lse":
-            assert not grads[2].any()
-
-
-def test_gradcheck() -> None:
-    inputs = [t.requires_grad_() for t in case(1, 2, 5, dh=3)[0]]
-    assert torch.autograd.gradcheck(partial(attention_lse, scale=SCALE), inputs)
-
-
-def test_no_second_derivative_in_silence() -> None:
-    inputs = [t.requires_grad_() for t in case(1, 1, 4)[0]]
-    out, lse = attention_lse(*inputs, scale=SCALE)
-    (dq,) = torch.autograd.grad(out.square().sum() + lse.sum(), inputs[:1], create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        dq.sum().backward()
-
-
 @pytest.mark.parametrize("dtype", PRECISE)
 def test_large_scores(dtype: torch.dtype) -> None:
     (q, k, v), weights = case(2, 2, 65, dtype=dtype)
-    scores = (q @ k.mT).abs().max().item()
-    attend = partial(attention_lse, scale=1e3 / scores)
-    result = outs_and_grads(attend, [q, k, v], weights)
-    naive = outs_and_grads(partial(attention_lse_naive, scale=1e3 / scores), [q, k, v], weights)
-    assert result[1].abs().max() > 500
-    assert_near(result, naive, 1e-9 if dtype == torch.float64 else 3e-3)  # float32 knows a score of 1e3 to 6e-5
+    scale = 1e3 / (q @ k.mT).abs().max().item()
+    assert attention_lse(q, k, v, scale=scale)[1].abs().max() > 500
+    compare([q, k, v], weights, 1e-9 if dtype == torch.float64 else 3e-3, scale=scale)  # float32 knows 1e3 to 6e-5
 
 
-@pytest.mark.parametrize("causal", [True, False])
-def test_memory_is_linear(causal: bool) -> None:
-    inputs, weights = case(2, 2, 512, dtype=torch.float32)
-    with watch_sizes() as watch:
-        outs_and_grads(partial(attention_lse, scale=SCALE, causal=causal), inputs, weights)
-    assert 0 < watch.largest <= 2 * 2 * 512 * 16  # the width that heads below 16 are given
-    with watch_sizes() as watch:
-        outs_and_grads(partial(attention_lse_naive, scale=SCALE, causal=causal), inputs, weights)
-    assert watch.largest == 2 * 2 * 512 * 512  # the watch does see a T x T tensor where there is one
-
-
-def test_causality_is_exact() -> None:
-    (q, k, v), _ = case(1, 2, 70, dtype=torch.float32)
-    out, lse = attention_lse(q, k, v, scale=SCALE)
-    for t in (q, k, v):
-        t[:, :, 40:] += 1.0
-    edited, edited_lse = attention_lse(q, k, v, scale=SCALE)
-    assert torch.equal(out[:, :, :40], edited[:, :, :40])
-    assert torch.equal(lse[:, :, :40], edited_lse[:, :, :40])
-
-
-def test_mixed_dtypes_of_autocast() -> None:
-    (q, k, v), _ = case(1, 2, 20, dtype=torch.float32)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        out, lse = attention_lse(q.bfloat16(), k, v.double(), scale=SCALE)
-        naive = attention_lse_naive(q, k, v, scale=SCALE)
-    assert (out.dtype, lse.dtype) == (torch.bfloat16, torch.float32)
-    assert naive[0].dtype == torch.float32
-    assert_near([out, lse], naive, 2e-2)
-
-
-def test_autocast_changes_nothing() -> None:
-    inputs, weights = case(1, 2, 20, dtype=torch.float32)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        fast = outs_and_grads(partial(attention_lse, scale=SCALE), inputs, weights)
-    assert_near(fast, outs_and_grads(partial(attention_lse_naive, scale=SCALE), inputs, weights), 1e-5)
-
-
-# ---------------------------------------------------------------------------------------- merged and cached
+# --- merged and cached
 
 
 @pytest.mark.parametrize("dtype", PRECISE)
@@ -293,49 +180,18 @@ def test_cache_in_any_chunking(chunks: list[int]) -> None:
     assert_near([torch.cat(ts, 2) for ts in zip(*parts, strict=True)], full, 1e-12)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_torch_compile() -> None:
-    inputs, weights = case(2, 3, 70, dtype=torch.float32)
-
-    def f(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        out, lse = attention_lse(1.5 * q, k, v, scale=SCALE)
-        return out.sin(), lse.cos()
-
-    torch.compiler.reset()
-    assert_near(outs_and_grads(torch.compile(f), inputs, weights), outs_and_grads(f, inputs, weights), 1e-4)
-
-
-# ---------------------------------------------------------------------------------------- bad input
-
-
-@pytest.mark.parametrize("attend", [attention_lse, attention_lse_naive, cached_attention_lse])
-@pytest.mark.parametrize(
-    ("shapes", "message"),
-    [
-        ([(2, 5, 4), (2, 5, 4), (2, 5, 4)], r"\(B, H, T, dh\)"),
-        ([(1, 2, 5, 4), (1, 2, 5, 4), (1, 2, 5, 3)], "k and v of one shape"),
-        ([(1, 2, 5, 4), (1, 2, 6, 4), (1, 2, 5, 4)], "k and v of one shape"),
-        ([(1, 2, 5, 4), (1, 3, 5, 4), (1, 3, 5, 4)], "all but length"),
-        ([(1, 2, 5, 3), (1, 2, 5, 4), (1, 2, 5, 4)], "all but length"),
-        ([(1, 2, 0, 4), (1, 2, 0, 4), (1, 2, 0, 4)], "at least one"),
-        ([(1, 2, 6, 4), (1, 2, 5, 4), (1, 2, 5, 4)], "keys"),
-    ],
-)
-def test_bad_shapes(attend: Callable[..., tuple[Tensor, Tensor]], shapes: list[tuple[int, ...]], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        attend(*randoms(*shapes), scale=1.0)
-
-
-def test_other_bad_input() -> None:
-    q = torch.ones(1, 1, 3, 4, dtype=torch.long)
-    with pytest.raises(InputError, match="floating-point"):
-        attention_lse(q, q, q, scale=1.0)
+def test_what_only_softmax_refuses() -> None:
     q, k = randoms((1, 1, 2, 4), (1, 1, 5, 4))
     with pytest.raises(InputError, match="use cached_attention_lse"):
         attention_lse(q, k, k, scale=1.0)
     with pytest.raises(InputError, match="same queries"):
         merge_attention(q, q[..., 0], k, k[..., 0])
+    for bias in (torch.zeros(1, 5), torch.zeros(1, 2, 1, 5), torch.ones(1, 1, 1, 5).bool()):
+        with pytest.raises(InputError, match=r"expanded to \(1, 1, 5, 5\)"):
+            attention_lse(k, k, k, scale=SCALE, bias=bias)
+
+
+# --- hidden keys
 
 
 @pytest.mark.parametrize("dh", HEAD_SIZES)
@@ -393,10 +249,3 @@ def test_hidden_keys_of_a_cache(queries: int) -> None:
     part = cached_attention_lse(q[:, :, -queries:], k, v, scale=SCALE, bias=bias)
     real = [t[:, :, 3:][:, :, -queries:] for t in whole]
     assert_near([t[:, :, -len(real[0][0, 0]) :] for t in part], real, 1e-12)
-
-
-@pytest.mark.parametrize("bias", [torch.zeros(2, 9), torch.zeros(2, 2, 1, 9), torch.ones(2, 1, 1, 9).bool()])
-def test_a_bias_that_does_not_fit(bias: Tensor) -> None:
-    (q, k, v), _ = case(2, 2, 9)
-    with pytest.raises(InputError, match=r"expanded to \(2, 1, 9, 9\)"):
-        attention_lse(q, k, v, scale=SCALE, bias=bias)
