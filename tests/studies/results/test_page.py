@@ -41,7 +41,7 @@ def test_the_verdict_is_two_sentences(tree: Node) -> None:
     said = tree.all("p", "verdict")[0].text
     assert said.startswith("Best is exp-euler with 2.8")
     assert "below gpt (95 % interval \N{MINUS SIGN}0." in said
-    assert said.endswith("Beside gpt, of 3: 2 better, 1 worse, 0 no difference shown.")
+    assert said.endswith("Of 3 others 2 are better than gpt, 1 worse; 0 show no difference.")
 
 
 def test_rows_marks_and_order(tree: Node) -> None:

@@ -188,7 +188,7 @@ def test_a_verdict_that_its_family_takes_away() -> None:
     text = tables.markdown(tables_of(replace(results, models=models))[0])
     assert "| better | 1.000 | no difference shown |" in text
     shown = read(page(replace(results, models=models), [])).all("p", "verdict")[0].text
-    assert "0 better, 0 worse, 1 no difference shown, after Holm's correction" in shown
+    assert "0 are better than gpt, 0 worse; 1 show no difference, after Holm's correction" in shown
     small = [models[0], replace(models[1], difference=replace(found, p_holm=1e-5))]
     assert "& $<$ 0.001 &" in tables.latex(tables_of(replace(results, models=small))[0])
 

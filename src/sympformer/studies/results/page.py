@@ -120,28 +120,26 @@ def verdict(results: Results) -> Html:
     """The outcome in two sentences: the best model, and how the others do beside the reference."""
     ranked = [model for model in results.ranked() if model.rank is not None]
     if not ranked:
-        return joined(["No model has a figure that counts."])
-    said = [tables.verdict(results, m, m.difference, results.against, alone=False) for m in ranked if m.difference]
+        return Html("No model has a figure that counts.")
+    best, measure = ranked[0], next((model for model in results.models if model.name == results.against), None)
+    opening = ["Best is ", tag("strong", best.name), f" with {results.mean(best):.3f} {UNITS[results.metric]}"]
+    if measure is None:
+        return joined([*opening, "."])
+    if (state := results.state(measure)) != "ranked":
+        return joined([*opening, f". {measure.name} is no measure for the others ({state})."])
+    said = [tables.verdict(results, m, m.difference, measure.name, alone=False) for m in ranked if m.difference]
+    better, worse, same = (said.count(words) for words in ("better", "worse", NOT_SHOWN))
     after = ", after Holm's correction" if results.corrected else ""
-    counts = [f"{said.count(words)} {words}" for words in ("better", "worse", NOT_SHOWN)]
-    measure = next((model for model in results.models if model.name == results.against), None)
-    if measure is not None and (state := results.state(measure)) != "ranked":
-        return joined([_best(results, ranked[0]), f"{measure.name} is no measure for the others ({state})."], " ")
-    rest = f"Beside {results.against}, of {len(said)}: {', '.join(counts)}{after}." if said else ""
-    return joined([_best(results, ranked[0]), rest], " ")
+    counts = f" Of {len(said)} others {better} are better than {measure.name}, {worse} worse; {same} show no difference"
+    return joined([*opening, _gap(results, best), ".", f"{counts}{after}." if said else ""])
 
 
-def _best(results: Results, best: ModelResult) -> Html:
-    figure, found = results.metric_of(best), best.difference
-    gap = ""
-    if best.name == results.against:
-        gap = f", the {results.role(best)} itself"
-    elif found is not None and tables.verdict(results, best, found, results.against, alone=False) in MOODS:
-        interval = "" if found.low is None else f" (95 % interval {found.low:+.3f} to {found.high:+.3f})"
-        side = "below" if found.mean < 0 else "above"
-        gap = f", {abs(found.mean):.3f} {side} {results.against}{_minus(interval)}"
-    value = "" if figure is None else f" with {figure.mean:.3f} {UNITS[results.metric]}"
-    return joined(["Best is ", tag("strong", best.name), f"{value}{gap}."])
+def _gap(results: Results, best: ModelResult) -> str:
+    if best.difference is None:
+        return f", the {results.role(best)} itself" if best.name == results.against else ""
+    low, high, mean = best.difference.low, best.difference.high, best.difference.mean
+    interval = "" if low is None else _minus(f" (95 % interval {low:+.3f} to {high:+.3f})")
+    return f", {abs(mean):.3f} {'below' if mean < 0 else 'above'} {results.against}{interval}"
 
 
 # --- tables

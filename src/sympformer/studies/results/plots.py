@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from sympformer.studies.results.results import NOT_SHOWN, ModelResult, Results
+from sympformer.studies.results.results import NOT_SHOWN, ModelResult, Results, State
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,26 +80,25 @@ def style(results: Results, model: ModelResult) -> dict[str, Any]:
 
 def pictures(results: Results) -> list[Picture]:
     """All plots that the results have figures for."""
-    missing = [model.name for model in results.models if results.state(model) == "no figures"]
-    unranked = [model.name for model in results.models if results.state(model) in ("failed audit", "not audited")]
-    left_out = f" No figures: {', '.join(missing)}." if missing else ""
+
+    def named(words: str, *states: State) -> str:
+        names = [model.name for model in results.models if results.state(model) in states]
+        return f" {words}: {', '.join(names)}." if names else ""
+
     made: list[Picture] = []
-    if any(results.state(model) == "ranked" for model in results.models):
+    missing, unranked = named("No figures", "no figures"), named("Not ranked", "failed audit", "not audited")
+    if named("Ranked", "ranked"):
         pale = "no difference is shown after Holm's correction" if results.corrected else "the interval contains zero"
-        seen = "Dots: means over the seeds; strokes: seeds; bars: 95 % intervals, paired by seed, pale where " + pale
-        rest = f" Not ranked: {', '.join(unranked)}." if unranked else ""
-        made.append(Picture("ranking", "Ranking", f"{seen}.{rest}{left_out}", ranking(results)))
+        seen = f"Dots: means over the seeds; strokes: seeds; bars: 95 % intervals, paired by seed, pale where {pale}."
+        made.append(Picture("ranking", "Ranking", seen + unranked + missing, ranking(results)))
     for against in X_LABELS:
         if drawn := curves(results, against):
-            names = {curve.model.name for curve in drawn}
-            lost = [m.name for m in results.models if m.name not in {*names, *missing}]
-            unplaced = f" Not drawn, as their {against} are not known: {', '.join(lost)}." if lost else ""
-            caption = f"Means over the seeds; bands: from the best seed to the worst.{unplaced}{left_out}"
-            name = f"loss-{against.replace(' ', '-')}"
-            made.append(Picture(name, f"Loss against {against}", caption, loss(results, against)))
+            seen = f"Means of {len(drawn)} models over the seeds; bands: from the best seed to the worst."
+            name, heading = f"loss-{against.replace(' ', '-')}", f"Loss against {against}"
+            made.append(Picture(name, heading, seen + missing, loss(results, against)))
     if any(name in row for model in results.models for row in model.layers for name in SCALARS):
-        caption = f"At the end of training, first seed, by depth.{left_out}"
-        made.append(Picture("layers", "What the layers learned", caption, layers(results)))
+        seen = "At the end of training, first seed, by depth."
+        made.append(Picture("layers", "What the layers learned", seen + missing, layers(results)))
     return made
 
 
@@ -112,30 +111,31 @@ def ranking(results: Results) -> "Figure":
     paired = any(model.difference is not None for model in models)
     figure, [left, *right] = _blank(0.95 + 0.24 * len(models), columns=2 if paired else 1)
     for row, model in enumerate(models):
-        look = style(results, model)
+        look, figures, found = style(results, model), results.metric_of(model), model.difference
         dot = {"color": look["color"], "marker": look["marker"], "ms": 6, "zorder": 3, "label": model.name}
-        if (found := results.metric_of(model)) is not None:
-            left.plot(found.values, [row] * len(found.values), "|", ms=8, mew=1, color=look["color"], alpha=0.65)
-            left.plot(found.mean, row, **dot)
-            if model.name == results.against:
-                left.axvline(found.mean, color=look["color"], lw=0.9, alpha=0.7, zorder=1)
-        for beside in right if model.difference is not None else ():
-            low, high, d = model.difference.low, model.difference.high, model.difference  # type: ignore[union-attr]
-            if low is not None and high is not None:
-                pale = 0.55 if d.verdict == NOT_SHOWN else 1.0  # type: ignore[union-attr]
-                beside.plot([low, high], [row, row], lw=1.8, color=look["color"], alpha=pale, solid_capstyle="butt")
-            beside.plot(d.mean, row, **dot)  # type: ignore[union-attr]
+        for value in figures.values if figures else ():
+            left.plot(value, row, "|", ms=8, mew=1, color=look["color"], alpha=0.65)
+        left.plot(results.mean(model), row, **dot)
+        if model.name == results.against:
+            left.axvline(results.mean(model), color=look["color"], lw=0.9, alpha=0.7, zorder=1)
+        for beside in right:
+            if found is not None and found.low is not None and found.high is not None:
+                pale = 0.55 if found.verdict == NOT_SHOWN else 1.0
+                ends = [found.low, found.high]
+                beside.plot(ends, [row, row], lw=1.8, color=look["color"], alpha=pale, solid_capstyle="butt")
+            if found is not None:
+                beside.plot(found.mean, row, **dot)
     left.set_xlabel(f"{results.scored} data, {UNITS[results.metric]}")
     for beside in right:
         beside.axvline(0, color=INK, lw=0.9, alpha=0.7, zorder=1)
         beside.set_xlabel(f"minus {_plain(results.against or '')}{', 95 % interval' if len(results.seeds) > 1 else ''}")
-    for one in (left, *right):
-        names = [f"{_plain(m.name)}\N{EN SPACE}{m.rank:\N{FIGURE SPACE}>2}" if one is left else "" for m in models]
-        one.set_yticks(range(len(models)), names)
-        one.set_ylim(len(models) - 0.4, -0.6)
-        _tidy(one)
-        one.tick_params(axis="y", length=0)
-        one.spines["left"].set_visible(False)
+    for axis in (left, *right):
+        names = [f"{_plain(m.name)}\N{EN SPACE}{m.rank:\N{FIGURE SPACE}>2}" if axis is left else "" for m in models]
+        axis.set_yticks(range(len(models)), names)
+        axis.set_ylim(len(models) - 0.4, -0.6)
+        _tidy(axis)
+        axis.tick_params(axis="y", length=0)
+        axis.spines["left"].set_visible(False)
     for label, model in zip(left.get_yticklabels(), models, strict=True):
         label.set(color=style(results, model)["color"], weight="bold" if model.name == results.baseline else "normal")
     return figure

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import types
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -199,6 +200,11 @@ class Results:
     def metric_of(self, model: ModelResult) -> Spread | None:
         """The figure that ranks."""
         return model.last if self.metric == "loss" else model.bits_per_byte
+
+    def mean(self, model: ModelResult) -> float:
+        """Its mean, for a model that has one."""
+        figure = self.metric_of(model)
+        return math.nan if figure is None else figure.mean
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1) + "\n"

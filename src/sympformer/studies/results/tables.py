@@ -2,8 +2,9 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sympformer import tables
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 NONE = "-"
+LOUD = {"failed": "FAILED"}
 Cell = tuple[str, tuple[Any, ...]]  # how it reads, and its figures in full
 
 
@@ -87,99 +89,88 @@ RATES = "Validation loss after the short runs that choose the rate; a model with
 
 def columns(results: Results) -> list[Column]:
     """The columns of the ranking. Those for a baseline, probes and others' figures are there where those are."""
-    return [*_figures(results), *_against(results), *_beside(results), *_costs(results)]
-
-
-def _figures(results: Results) -> Iterator[Column]:
-    yield Column("#", lambda m: (str(m.rank or NONE), (m.rank,)), ("rank",), short=True, title="rank")
-    yield Column("model", lambda m: (m.name, (m.name,)), ("model",), words=True, short=True)
-    yield Column("", lambda m: ("", (m.variant, m.preset, m.parent)), ("variant", "preset", "parent"))
-    yield Column(
-        f"{results.scored} loss", lambda m: _spread(m.last), ("loss", "loss_sd"), short=True,
-        title="nats per token, last weights",
-    )  # fmt: skip
-    yield Column("best", lambda m: _spread(m.best), ("best_loss", "best_loss_sd"), title="loss of the best weights")
-    yield Column("bits/byte", lambda m: _spread(m.bits_per_byte), ("bits_per_byte", "bits_per_byte_sd"))
+    scored = f"{results.scored} loss"
+    own_lengths = len({model.tokens for model in results.models if model.tokens}) > 1
+    return [
+        Column("#", lambda m: (str(m.rank or NONE), (m.rank,)), ("rank",), short=True, title="rank"),
+        _words("model", lambda m: m.name, short=True),
+        Column("", lambda m: ("", (m.variant, m.preset, m.parent)), ("variant", "preset", "parent")),
+        _spread(scored, "loss", lambda m: m.last, short=True, title="nats per token, last weights"),
+        _spread("best", "best_loss", lambda m: m.best, title="loss of the best weights"),
+        _spread("bits/byte", "bits_per_byte", lambda m: m.bits_per_byte),
+        *(_against(results) if results.baseline is not None else ()),
+        *_beside(results),
+        _number("rate", "lr", form="g"),
+        *([_number("tokens a run", "tokens")] if own_lengths else []),
+        _number("parameters", "parameters"),
+        _number("passes a layer", "passes_a_layer", form="g", title="kernel passes"),
+        _number("tokens/s", "tokens_per_second", short=True),
+        _number("s a run", "seconds"),
+        _number("MB a step", "memory_mb"),
+        *_probes(results),
+        _words("code", lambda m: ", ".join(m.code), short=True, hidden=not results.mixed_code),
+        _words("audit", lambda m: m.audit and ("passed" if m.passed else "failed"), short=True),
+    ]
 
 
 def _against(results: Results) -> Iterator[Column]:
-    if results.baseline is None:
-        return
-    yield Column(
-        f"minus {results.against} [95 %]",
-        lambda m: _difference(m.difference, results.role(m) or NONE),
-        ("difference", "low", "high", "p"),
-        short=True,
-    )
-    yield from _verdicts(results.corrected, lambda m, alone: verdict(results, m, m.difference, results.against, alone),
-                         lambda m: m.difference)  # fmt: skip
+    def words(model: ModelResult, alone: bool) -> str:
+        return verdict(results, model, model.difference, results.against, alone)
+
+    head = f"minus {results.against} [95 %]"
+    yield from _judged(head, words, lambda m: m.difference, results.corrected, lambda m: results.role(m) or NONE)
     whose = "its" if results.against == results.baseline else f"{results.baseline}'s"
-    yield Column(
-        f"tokens to {whose} loss",
-        lambda m: (_reach(results, m, m.tokens_to_baseline), (m.tokens_to_baseline, m.reached)),
-        ("tokens_to_baseline", "reached"),
-        title="to the baseline's last validation loss",
-    )
-    yield Column(
-        f"s to {whose} loss",
-        lambda m: (_reach(results, m, m.seconds_to_baseline), (m.seconds_to_baseline,)),
-        ("seconds_to_baseline",),
-        title="the same in seconds, at the measured speed",
-    )
+    for head, name, reached in (("tokens", "tokens_to_baseline", ("reached",)), ("s", "seconds_to_baseline", ())):
+        yield Column(f"{head} to {whose} loss", partial(_reach, results, (name, *reached)), (name, *reached),
+                     title="to the baseline's last validation loss, at the measured speed")  # fmt: skip
 
 
-def _verdicts(
-    corrected: bool, words: Callable[[Any, bool], str], difference: Callable[[Any], Difference | None]
+def _judged(
+    head: str,
+    words: Callable[[Any, bool], str],
+    difference: Callable[[Any], Difference | None],
+    corrected: bool = True,
+    otherwise: Callable[[Any], str] = lambda row: NONE,
 ) -> Iterator[Column]:
-    """What an interval says by itself, and where there is a family, what stays of it."""
+    """A difference with its interval, what that says alone, and where there is a family, what stays of it."""
+
+    def interval(row: Any) -> Cell:
+        found = difference(row)
+        if found is None:
+            return otherwise(row), (None,) * 4
+        bounds = "" if found.low is None else f" [{found.low:+.3f}, {found.high:+.3f}]"
+        return f"{found.mean:+.3f}{bounds}", (found.mean, found.low, found.high, found.p)
+
+    def said(row: Any, alone: bool) -> str:
+        return "" if (text := words(row, alone)) == NONE else text
 
     def p_holm(row: Any) -> Cell:
         p = getattr(difference(row), "p_holm", None)
-        return probability(p), (p,)
+        return (NONE if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"), (p,)
 
-    def saying(alone: bool) -> Callable[[Any], Cell]:
-        return lambda row: ((said := words(row, alone)), (None if said == NONE else said.removesuffix(" together"),))
-
-    yield Column("verdict", saying(True), ("verdict",), words=True, short=not corrected, title="of this interval alone")
+    yield Column(head, interval, ("difference", "low", "high", "p"), short=True)
+    yield _words("verdict", lambda row: said(row, True), short=not corrected, title="of this interval alone")
     if corrected:
         yield Column("p (Holm)", p_holm, ("p_holm",))
-        yield Column(
-            "verdict (Holm)", saying(False), ("verdict_holm",), words=True, short=True,
-            title="after Holm's correction for all differences of the family",
-        )  # fmt: skip
+        title = "after Holm's correction for all differences of the family"
+        yield _words("verdict (Holm)", lambda row: said(row, False), name="verdict_holm", short=True, title=title)
 
 
 def _beside(results: Results) -> Iterator[Column]:
     """Others' figures, and the validation losses that they are to be read with."""
-    if results.beside:
-        for i, which in enumerate(("last", "best")):
-            yield Column(
-                f"{which}, validation",
-                lambda m, i=i: _number(m.validation and m.validation[i], ".3f"),  # type: ignore[misc]
-                (f"validation_{which}",),
-            )
+    for i, which in enumerate(("last", "best") if results.beside else ()):
+        read = partial(lambda i, m: m.validation and m.validation[i], i)
+        yield _number(f"{which}, validation", f"validation_{which}", read, ".3f")
     for head, figures in results.beside.items():
-        places = ".3f" if max(map(abs, figures.values()), default=0) < 100 else ",.1f"
-        yield Column(
-            head, lambda m, of=figures, places=places: _number(of.get(m.name), places), (head,)  # type: ignore[misc]
-        )  # fmt: skip
+        form = ".3f" if max(map(abs, figures.values()), default=0) < 100 else ",.1f"
+        yield _number(head, head, partial(lambda figures, m: figures.get(m.name), figures), form)
 
 
-def _costs(results: Results) -> Iterator[Column]:
-    yield Column("rate", lambda m: _number(m.lr, "g"), ("lr",))
-    if len({model.tokens for model in results.models if model.tokens}) > 1:
-        yield Column("tokens a run", lambda m: _number(m.tokens), ("tokens",))
-    yield Column("parameters", lambda m: _number(m.parameters), ("parameters",))
-    yield Column("passes a layer", lambda m: _number(m.passes_a_layer, "g"), ("passes_a_layer",), title="kernel passes")
-    yield Column("tokens/s", lambda m: _number(m.tokens_per_second), ("tokens_per_second",), short=True)
-    yield Column("s a run", lambda m: _number(m.seconds), ("seconds",))
-    yield Column("MB a step", lambda m: _number(m.memory_mb), ("memory_mb",))
-    found = {name: probe for model in results.models for name, probe in model.probes.items()}
-    for name, probe in found.items():
+def _probes(results: Results) -> Iterator[Column]:
+    for name, probe in {name: probe for model in results.models for name, probe in model.probes.items()}.items():
+        read = partial(lambda name, m: m.probes[name].accuracy.mean if name in m.probes else None, name)
         guess = f"{probe.items} items; guessing gives {100 * probe.chance:.0f} %"
-        yield Column(name, lambda m, name=name: _probe(m, name), (f"probe_{name}",), title=guess)  # type: ignore[misc]
-    yield Column("code" if results.mixed_code else "", _code, ("code",), words=True, short=True)
-    yield Column("audit", _audit, ("audit",), words=True, short=True)
+        yield _number(name, f"probe_{name}", read, ".0%", title=guess)
 
 
 def effect_columns() -> list[Column]:
@@ -189,54 +180,48 @@ def effect_columns() -> list[Column]:
         said = _said(effect.difference, alone)
         return f"{said} together" if len(effect.factors) > 1 and said not in (NONE, NOT_SHOWN) else said
 
-    def listed(names: list[str], between: str = ", ") -> Cell:
-        return (text := between.join(names)), (text,)
-
+    pairs = ("pairs", "possible")
     return [
-        Column("factor", lambda e: listed(e.factors, " x "), ("factor",), words=True, short=True),
-        Column("level", lambda e: listed(e.levels), ("level",), words=True, short=True),
-        Column("against", lambda e: listed(e.against), ("against",), words=True, short=True),
-        Column("pairs", lambda e: (f"{e.pairs} of {e.possible}", (e.pairs, e.possible)), ("pairs", "possible"),
-               short=True),
-        *_tail(words, lambda e: e.difference),
-    ]  # fmt: skip
+        _words("factor", lambda e: " x ".join(e.factors), short=True),
+        _words("level", lambda e: ", ".join(e.levels), short=True),
+        _words("against", lambda e: ", ".join(e.against), short=True),
+        Column("pairs", lambda e: (f"{e.pairs} of {e.possible}", (e.pairs, e.possible)), pairs, short=True),
+        *_judged("difference [95 %]", words, lambda e: e.difference),
+    ]
 
 
 def change_columns(results: Results) -> list[Column]:
     """Of models beside the one that each is a change of."""
+
+    def words(model: ModelResult, alone: bool) -> str:
+        return verdict(results, model, model.to_parent, model.parent, alone)
+
     return [
-        Column("model", lambda m: (m.name, (m.name,)), ("model",), words=True, short=True),
-        Column("parent", lambda m: (m.parent or NONE, (m.parent,)), ("parent",), words=True, short=True),
-        Column("change", lambda m: ("; ".join(m.changes) or NONE, ("; ".join(m.changes),)), ("change",),
-               words=True, short=True, wrap=True),
-        Column("loss", lambda m: _spread(results.metric_of(m)), ("figure", "figure_sd")),
-        *_tail(lambda m, alone: verdict(results, m, m.to_parent, m.parent, alone), lambda m: m.to_parent),
-    ]  # fmt: skip
-
-
-def _tail(words: Callable[[Any, bool], str], difference: Callable[[Any], Difference | None]) -> Iterator[Column]:
-    names = ("difference", "low", "high", "p")
-    yield Column("difference [95 %]", lambda row: _difference(difference(row), NONE), names, short=True)
-    yield from _verdicts(True, words, difference)
+        _words("model", lambda m: m.name, short=True),
+        _words("parent", lambda m: m.parent, short=True),
+        _words("change", lambda m: "; ".join(m.changes), short=True, wrap=True),
+        _spread("loss", "figure", results.metric_of),
+        *_judged("difference [95 %]", words, lambda m: m.to_parent),
+    ]
 
 
 def rate_columns(results: Results) -> list[Column]:
     """Of the learning rates that were tried; "diverged" where the loss left the finite numbers."""
-    tried = sorted({rate for model in results.models for rate in model.rates}, key=float)
 
-    def cell(model: ModelResult, rate: str) -> Cell:
+    def cell(rate: str, model: ModelResult) -> Cell:
         chosen = model.lr is not None and float(rate) == model.lr
         if rate not in model.rates:
             return ("given" if chosen else ""), (None,)
         loss = model.rates[rate]
         return ("diverged" if loss is None else f"{loss:.3f}{' *' if chosen else ''}"), (loss,)
 
+    tried = sorted({rate for model in results.models for rate in model.rates}, key=float)
     return [
-        Column("model", lambda m: (m.name, (m.name,)), ("model",), words=True),
-        *(Column(rate, lambda m, rate=rate: cell(m, rate), (rate,)) for rate in tried),  # type: ignore[misc]
-        Column("rate (*)", lambda m: _number(m.lr, "g"), ("lr",)),
-        Column("variant", lambda m: (m.variant, (m.variant,)), ("variant",), words=True),
-        Column("preset", lambda m: (m.preset or NONE, (m.preset,)), ("preset",), words=True),
+        _words("model", lambda m: m.name),
+        *(Column(rate, partial(cell, rate), (rate,)) for rate in tried),
+        _number("rate (*)", "lr", form="g"),
+        _words("variant", lambda m: m.variant),
+        _words("preset", lambda m: m.preset),
     ]
 
 
@@ -259,102 +244,96 @@ def _said(found: Difference | None, alone: bool) -> str:
     return NONE if found is None else found.alone if alone else found.verdict
 
 
-def _spread(figure: Spread | None) -> Cell:
+def _words(head: str, read: Callable[[Any], str | None], name: str = "", hidden: bool = False, **more: Any) -> Column:
+    """Words at the left; a CSV has them too, without the "together" of an interaction."""
+
+    def cell(row: Any) -> Cell:
+        said = read(row) or ""
+        return LOUD.get(said, said) or NONE, (said.removesuffix(" together"),)
+
+    return Column("" if hidden else head, cell, (name or head,), words=True, **more)
+
+
+def _number(
+    head: str, name: str, read: Callable[[Any], float | None] | None = None, form: str = ",.0f", **more: Any
+) -> Column:
+    """A figure: an attribute of that name, or what is read."""
+
+    def cell(row: Any) -> Cell:
+        value = getattr(row, name) if read is None else read(row)
+        return NONE if value is None else f"{value:{form}}".replace("%", " %"), (value,)
+
+    return Column(head, cell, (name,), **more)
+
+
+def _spread(head: str, name: str, read: Callable[[Any], Spread | None], **more: Any) -> Column:
     """Mean and standard deviation over the seeds."""
-    if figure is None:
-        return NONE, (None, None)
-    return f"{figure.mean:.3f}" + ("" if figure.sd is None else f" ± {figure.sd:.3f}"), (figure.mean, figure.sd)
+
+    def cell(row: Any) -> Cell:
+        if (figure := read(row)) is None:
+            return NONE, (None, None)
+        return f"{figure.mean:.3f}" + ("" if figure.sd is None else f" ± {figure.sd:.3f}"), (figure.mean, figure.sd)
+
+    return Column(head, cell, (name, f"{name}_sd"), **more)
 
 
-def _difference(found: Difference | None, otherwise: str) -> Cell:
-    """A difference and its 95 % interval."""
-    if found is None:
-        return otherwise, (None,) * 4
-    interval = "" if found.low is None else f" [{found.low:+.3f}, {found.high:+.3f}]"
-    return f"{found.mean:+.3f}{interval}", (found.mean, found.low, found.high, found.p)
-
-
-def probability(p: float | None) -> str:
-    """As many places as a reader looks at."""
-    return NONE if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def _reach(results: Results, model: ModelResult, value: float | None) -> str:
+def _reach(results: Results, names: tuple[str, ...], model: ModelResult) -> Cell:
     """Where only some seeds arrive there is no mean; how many did is said instead."""
-    partly = f"{model.reached} of {len(results.seeds)} seeds"
-    return f"{value:,.0f}" if value is not None else partly if 0 < model.reached < len(results.seeds) else NONE
-
-
-def _number(value: float | None, form: str = ",.0f") -> Cell:
-    return NONE if value is None else f"{value:{form}}", (value,)
-
-
-def _probe(model: ModelResult, name: str) -> Cell:
-    share = model.probes[name].accuracy.mean if name in model.probes else None
-    return NONE if share is None else f"{100 * share:.0f} %", (share,)
-
-
-def _code(model: ModelResult) -> Cell:
-    return ", ".join(model.code) or NONE, (", ".join(model.code),)
-
-
-def _audit(model: ModelResult) -> Cell:
-    if model.audit is None:
-        return NONE, (None,)
-    return ("passed", ("passed",)) if model.passed else ("FAILED", ("failed",))
+    figures = tuple(getattr(model, name) for name in names)
+    partly = f"{model.reached} of {len(results.seeds)} seeds" if 0 < model.reached < len(results.seeds) else NONE
+    return (partly if figures[0] is None else f"{figures[0]:,.0f}"), figures
 
 
 # --- the forms
 
 
-def readable(table: Table, chosen: Sequence[Column]) -> list[list[str]]:
-    """The cells as people read them."""
-    return [[column.cell(row)[0] for column in chosen] for row in table.rows]
+def _readable(table: Table, short: bool = False) -> tuple[list[Head], list[list[str]]]:
+    """Heads and cells as people read them."""
+    chosen = table.heads(short)
+    cells = [[column.cell(row)[0] for column in chosen] for row in table.rows]
+    return [Head(column.head, column.words, column.wrap) for column in chosen], cells
 
 
 def terminal(table: Table) -> "RichTable":
     """For a console: the columns that matter most, as many as a hundred characters hold."""
     from rich.markup import escape
 
-    chosen = table.heads(short=True)
-    cells = [list(map(escape, row)) for row in readable(table, chosen)]
+    heads, cells = _readable(table, short=True)
     styles = ["strike" if table.is_struck(row) else "bold" if table.is_bold(row) else None for row in table.rows]
-    return tables.terminal_table(table.title, _heads(chosen), cells, styles)
+    return tables.terminal_table(table.title, heads, [list(map(escape, row)) for row in cells], styles)
 
 
 def markdown(table: Table) -> str:
     """For a README."""
-    chosen = table.heads()
-    cells = readable(table, chosen)
-    rows = [[f"~~{c}~~" for c in of] if table.is_struck(row) else of for row, of in zip(table.rows, cells, strict=True)]
-    return tables.markdown_table(_heads(chosen), rows)
-
-
-def _heads(chosen: Sequence[Column]) -> list[Head]:
-    return [Head(column.head, column.words, column.wrap) for column in chosen]
-
-
-def latex(table: Table) -> str:
-    """For a paper: a tabular for the package booktabs, rows struck out with \\sout of ulem."""
-    chosen = table.heads()
-    lines = [
-        "% needs \\usepackage{booktabs} and, for struck rows, \\usepackage[normalem]{ulem}",
-        f"\\begin{{tabular}}{{{''.join('l' if c.words else 'r' for c in chosen)}}}",
-        "\\toprule",
-        " & ".join(_tex(c.head) for c in chosen) + r" \\",
-        "\\midrule",
-    ]
-    for row, cells in zip(table.rows, readable(table, chosen), strict=True):
-        lines.append(" & ".join(f"\\sout{{{_tex(c)}}}" if table.is_struck(row) else _tex(c) for c in cells) + r" \\")
-    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
+    heads, cells = _readable(table)
+    struck = zip(table.rows, cells, strict=True)
+    return tables.markdown_table(heads, [[f"~~{c}~~" for c in of] if table.is_struck(m) else of for m, of in struck])
 
 
 TEX = {"\\": r"\textbackslash{}", "±": r"$\pm$", "<": "$<$", ">": "$>$", "→": r"$\to$", "~": r"\textasciitilde{}"}
 TEX |= {"^": r"\textasciicircum{}"} | {character: f"\\{character}" for character in "%#_&${}"}
 
 
-def _tex(text: str) -> str:
-    return "".join(TEX.get(character, character) for character in text)
+def latex(table: Table) -> str:
+    """For a paper: a tabular for the package booktabs, rows struck out with \\sout of ulem."""
+
+    def line(cells: Iterable[str], struck: bool = False) -> str:
+        escaped = ("".join(TEX.get(character, character) for character in cell) for cell in cells)
+        return " & ".join(f"\\sout{{{cell}}}" if struck else cell for cell in escaped) + r" \\"
+
+    heads, cells = _readable(table)
+    return "\n".join(
+        [
+            "% needs \\usepackage{booktabs} and, for struck rows, \\usepackage[normalem]{ulem}",
+            f"\\begin{{tabular}}{{{''.join('l' if head.left else 'r' for head in heads)}}}",
+            "\\toprule",
+            line(head.text for head in heads),
+            "\\midrule",
+            *(line(of, table.is_struck(row)) for row, of in zip(table.rows, cells, strict=True)),
+            "\\bottomrule",
+            "\\end{tabular}\n",
+        ]
+    )
 
 
 def as_csv(table: Table) -> str:
