@@ -1,8 +1,7 @@
-"""Shared set-up: bfloat16 that cannot kill a worker, one thread per worker, so that two workers do not fight for two
+"""Shared set-up: no AMX that kills a worker, one thread per worker, so that two workers do not fight for two
 cores, no deadlines and no lines of progress on shared ones.
 """
 
-import inspect
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 os.environ["SYMPFORMER_INTERVAL"] = "1e6"  # a busy machine adds no lines to what tests read
-machine.use_bfloat16(needed=False)  # before torch computes; workers and the processes that tests start inherit it
-BFLOAT16 = machine.bfloat16()
+machine.calm_onednn()  # before torch computes; workers and the processes that tests start inherit it
 
 import torch  # noqa: E402
 
@@ -28,18 +26,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Where nothing makes bfloat16 run, a test that speaks of it, in its code or its parameters, is left out.
-
-    So is one that speaks of Muon, which computes in it. Those of the trial itself compute in child processes.
-    """
-    if BFLOAT16.state == "broken" and isinstance(item, pytest.Function) and item.path.name != "test_machine.py":
-        parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        text = f"{inspect.getsource(item.function)} {parameters}".lower()
-        if "bfloat16" in text or "muon" in text:
-            pytest.skip(f"bfloat16 is {BFLOAT16.sentence}")
 
 
 @pytest.fixture(scope="session")

@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "safe_files": {"errors"},
     "shipped": {"errors"},
     "atomic": {"errors", "locks"},
-    "machine": {"atomic", "errors", "files"},
+    "machine": set(),
     "pages": {"atomic", "errors", "files"},
     "flows": LEAVES,
     "ops": LEAVES,

@@ -21,6 +21,7 @@ from sympformer import __version__, options
 from sympformer.configs import SUFFIXES, config_file, shipped
 from sympformer.errors import InputError, SympformerError, unknown_name
 from sympformer.files import read_yaml
+from sympformer.machine import calm_onednn
 from sympformer.progress import pulse
 
 # subcommand -> (module:function or module:table of functions, one line of help)
@@ -96,6 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _sigterm_like_ctrl_c(), pulse(args[0]):
             _check_text(args)
+            if not set(HELP) & set(args):
+                calm_onednn()
             code = _run(load(args[0]), args)
             sys.stdout.flush()
             return code

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sympformer.errors import InputError, missing_extra, unknown_name
 from sympformer.inertia import is_accelerated, load_accelerated
-from sympformer.machine import use_bfloat16
+from sympformer.machine import calm_onednn
 from sympformer.models import VARIANTS, build_model, variant
 from sympformer.nn import Encoder
 from sympformer.safe_files import check_files, check_regular, check_weights, read_json, read_sealed
@@ -79,7 +79,7 @@ def _load(text: str, trust_remote_code: bool) -> tuple[Kind, nn.Module, TextToke
         return "variant", build_model(variant(text, **VARIANT_SIZE), seed=0), None
     if (path / "config.yaml").is_file():
         return "run", *_run(path)
-    use_bfloat16(needed=False)  # a model of others may compute in it
+    calm_onednn()  # a model of others may compute in it
     if (path / "config.json").is_file():
         return "hf", *_hugging_face(path, trust_remote_code)
     if path.is_dir():

@@ -6,8 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 PATIENCE = 2.0  # seconds before a bar appears
 INTERVAL = 15.0  # seconds between lines where there is no terminal, unless $SYMPFORMER_INTERVAL says otherwise
@@ -53,81 +52,72 @@ def pulse(command: str) -> Iterator[None]:
         speaker.join()
 
 
-def steps_with_progress(total: int, description: str, show: bool | None = None) -> Iterator[int]:
-    """Yield 0 .. total-1; after `PATIENCE` seconds of work show a bar on stderr.
+class Bar:
+    """How far some work is: noted for `pulse`, and on a terminal a bar, once the work takes longer than `PATIENCE`.
 
-    show: True always, False never (also not in the lines of `pulse`), None (default) only when stderr is a terminal.
-    """
-    if show is False:
-        yield from range(total)
-        return
-    if show is None and not sys.stderr.isatty():
-        for i in range(total):
-            under_way(f"{description} {i} of {total}")
-            yield i
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    started = time.monotonic()
-    with Progress(console=Console(stderr=True), transient=True, disable=False) as bar:
-        task = bar.add_task(description, total=total, visible=False)
-        for i in range(total):
-            yield i
-            bar.update(task, completed=i + 1, visible=time.monotonic() - started > PATIENCE)
-
-
-class Meter:
-    """Counts bytes of text; after `PATIENCE` seconds it shows a line on stderr: share done, megabytes, their rate.
-
-    show: True always, False never, None only when stderr is a terminal.
+    total: of whatever is counted; None where nobody knows. show: True always, False never, None on a terminal.
     """
 
-    def __init__(self, description: str, show: bool | None = None) -> None:
-        self.bytes = 0
-        self.documents = 0
-        self._description = description
+    def __init__(self, what: str, total: float | None = None, show: bool | None = None) -> None:
+        self.what, self.total = what, total
         self._show = sys.stderr.isatty() if show is None else show
         self._started = time.monotonic()
         self._bar: Any = None
-        self._task: Any = None
 
-    @property
-    def seconds(self) -> float:
-        """Time since the start."""
-        return max(time.monotonic() - self._started, 1e-9)
+    def update(self, done: float, figures: str = "") -> None:
+        """So much is done; figures: what else to show."""
+        counted = f"{self.what} {done:,} of {self.total:,}" if self.total is not None else self.what
+        under_way(", ".join(filter(None, (counted, figures))))
+        if self._show and self._bar is None and time.monotonic() - self._started > PATIENCE:
+            self._bar = _rich_bar()
+            self._task = self._bar.add_task(self.what, total=self.total, figures="")
+            self._bar.start()
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, figures=figures)
 
-    @property
-    def rate(self) -> float:
-        """Megabytes of text a second so far."""
-        return self.bytes / 1e6 / self.seconds
+    def say(self, text: str) -> None:
+        """A line on stderr, above the bar."""
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+class Meter(Bar):
+    """Counts documents and bytes of text."""
+
+    def __init__(self, what: str, show: bool | None = None) -> None:
+        super().__init__(what, None, show)
+        self.bytes = self.documents = 0
 
     def add(self, documents: int, size: int, done: float | None) -> None:
         """Count some more; done: share of all that is to do, if known."""
         self.bytes += size
         self.documents += documents
         share = "" if done is None else f", {done:.0%}"
-        under_way(f"{self._description}: {self.documents:,} documents, {self.bytes / 1e6:,.1f} MB{share}")
-        if self._show and self.seconds > PATIENCE:
-            self._draw(done)
+        self.update(0, f"{self.documents:,} documents, {self.bytes / 1e6:,.1f} MB{share}")
 
-    def _draw(self, done: float | None) -> None:
-        if self._bar is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-            text = TextColumn("{task.description}  {task.fields[state]}")
-            self._bar = Progress(BarColumn(), text, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(self._description, total=None, state="")
-            self._bar.start()
-        state = f"{self.documents:,} documents  {self.bytes / 1e6:,.1f} MB  {self.rate:.1f} MB/s"
-        self._bar.update(self._task, completed=done or 0, total=None if done is None else 1.0, state=state)
+def _rich_bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    def __enter__(self) -> "Meter":
-        return self
+    what, figures = TextColumn("{task.description}"), TextColumn("{task.fields[figures]}")
+    columns = (what, MofNCompleteColumn(), BarColumn(20), figures, TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+
+def steps_with_progress(total: int, description: str, show: bool | None = None) -> Iterator[int]:
+    """Yield 0 .. total-1 under a bar."""
+    with Bar(description, total, show) as bar:
+        for i in range(total):
+            if show is not False:
+                bar.update(i)
+            yield i

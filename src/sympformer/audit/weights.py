@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sympformer.errors import InputError, unknown_name
 from sympformer.loading import logits_of
-from sympformer.machine import use_bfloat16
+from sympformer.machine import calm_onednn
 from sympformer.models import LanguageModel, build_model, perturb_
 
 Weights = Literal["given", "fresh", "perturbed"]
@@ -86,7 +86,7 @@ def _in(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     if dtype not in convert:
         raise InputError(f"dtype must be float64, float32 or bfloat16, got {dtype}")
     if dtype == torch.bfloat16:
-        use_bfloat16()
+        calm_onednn()
     return convert[dtype]()
 
 

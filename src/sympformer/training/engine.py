@@ -182,8 +182,6 @@ def pick_device(config: TrainConfig) -> str:
     device = "cuda" if config.device == "auto" and torch.cuda.is_available() else config.device.replace("auto", "cpu")
     if config.precision == "float16" and device != "cuda":
         raise InputError("precision = 'float16' needs a CUDA device; elsewhere choose bfloat16 or float32")
-    if config.optimizer == "muon" and device == "cpu":  # torch orthogonalises its updates in bfloat16
-        machine.use_bfloat16(instead="choose optimizer = 'adamw'")
-    if config.precision == "bfloat16" and device == "cpu":
-        machine.use_bfloat16(instead="choose precision = 'float32'")
+    if device == "cpu":
+        machine.calm_onednn()
     return device

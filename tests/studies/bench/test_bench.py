@@ -78,7 +78,7 @@ def test_the_command_writes_figures_and_machine(
     content = json.loads(out.read_text())
     here = content["machine"]
     assert (here["torch"], here["threads"]) == (torch.__version__, torch.get_num_threads())
-    assert {"processor", "instruction_sets", "bfloat16"} <= here.keys()
+    assert {"processor", "instruction_sets", "onednn_limit"} <= here.keys()
     assert content["code"] == this_code().to_dict()
     figures = {row["what"]: row for row in content["figures"]}
     assert figures["tuned, vocabulary 60: step / GPT"]["bound"] == 0.6
