@@ -235,23 +235,21 @@ def _card(results: Results, model: ModelResult, sample: dict[str, str]) -> Html:
 def _audits(results: Results) -> Iterator[Html]:
     """The checks of every model for information from the future, worst of the seeds; failed ones first and open."""
     for model in sorted(results.ranked(), key=lambda model: model.passed):
-        rows = (model.audit or {"rows": []})["rows"]
         outcome = "not audited" if model.audit is None else "passed" if model.passed else "FAILED"
-        table = tag("table", tag("thead", tag("tr", *(tag("th", h, class_="words") for h in CHECK))),
-                    tag("tbody", *map(_check, rows)))  # fmt: skip
         head = tag("summary", name_of(results, model), ": ", tag("span", outcome, class_=MOODS[outcome]))
+        rows = [_check(row) for row in (model.audit or {"rows": []})["rows"]]
+        heads = tag(
+            "tr", *(tag("th", head) for head in ("check", "weights", "deviation", "allowed", "first", "result", ""))
+        )
+        table = tag("table", tag("thead", heads), tag("tbody", *rows))
         yield tag("details", head, tag("div", table, class_="wide", tabindex="0"), open=outcome == "FAILED")
-
-
-CHECK = ("check", "weights", "deviation", "allowed", "first position", "result", "note")
 
 
 def _check(row: dict[str, Any]) -> Html:
     result = "not tried" if row["deviation"] is None else "passed" if row["passed"] else "FAILED"
     figures = [DASH if row[key] is None else f"{float(row[key]):.1e}" for key in ("deviation", "tolerance")]
-    position = row.get("first_position")
-    cells = [*figures, DASH if position is None else position, tag("span", result, class_=MOODS.get(result, "same"))]
-    return tag("tr", *(tag("td", c) for c in (row["check"], row["weights"], *cells, row.get("note", ""))))
+    cells = [row["check"], row["weights"], *figures, row.get("first_position"), result, row.get("note")]
+    return tag("tr", *(tag("td", DASH if cell is None else _shown(str(cell), words=True)) for cell in cells))
 
 
 def _notes(results: Results) -> Html:

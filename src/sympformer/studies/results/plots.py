@@ -249,21 +249,16 @@ def spread_out(wanted: Sequence[float], gap: float, low: float, high: float) -> 
 
     Where there is no room for all, they keep equal distances over the whole range.
     """
-    n = len(wanted)
-    gap = min(gap, (high - low) / max(n - 1, 1))
-    order = sorted(range(n), key=lambda i: wanted[i])
-    asked = [min(max(wanted[i], low), high) for i in order]
-    upward, downward = list(asked), list(asked)
-    for k in range(1, n):
-        upward[k] = max(upward[k], upward[k - 1] + gap)
-        downward[n - 1 - k] = min(downward[n - 1 - k], downward[n - k] - gap)
-    # Both keep the gaps, so their mean does; it leaves a crowd where it was.
-    places = [(up + down) / 2 for up, down in zip(upward, downward, strict=True)]
-    for k in range(n):
-        places[k] = max(places[k], low + k * gap)
-    for k in range(n):
-        places[n - 1 - k] = min(places[n - 1 - k], high - k * gap)
-    return [places[order.index(i)] for i in range(n)]
+    gap = min(gap, (high - low) / max(len(wanted) - 1, 1))
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    places, floor, roof = [0.0] * len(wanted), low, high
+    for i in order:  # each above the last one
+        places[i] = max(wanted[i], floor)
+        floor = places[i] + gap
+    for i in reversed(order):  # and down again, where they left the range
+        places[i] = min(places[i], roof)
+        roof = places[i] - gap
+    return places
 
 
 # --- layers
