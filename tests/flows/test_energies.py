@@ -56,21 +56,6 @@ def test_gradient_of_the_first_variation_is_n_times_the_particle_gradient(name: 
     assert relative_error(functional.first_variation_gradient(x), slope) < 1e-12
 
 
-@EACH
-@pytest.mark.parametrize("kind", ["wasserstein", "stein"])
-def test_force_is_minus_the_gradient_of_the_hamiltonian(name: str, kind: str) -> None:
-    functional, kernel = FUNCTIONALS[name](), flows.gaussian_kernel(0.8)
-    system = flows.Wasserstein(functional) if kind == "wasserstein" else flows.Stein(functional, kernel)
-    x, y = randn(6, D).requires_grad_(), randn(6, D, seed=5).requires_grad_()
-    dx, dy = torch.autograd.grad(system.hamiltonian(x, y), (x, y))
-    assert relative_error(system.force(x, y), -dx) < 1e-12
-    assert relative_error(system.velocity(x, y), dy) < 1e-12
-    # the gradient flow of section 2: x' = -(metric applied to) grad dF/drho
-    slope = functional.first_variation_gradient(x)
-    wanted = -slope if kind == "wasserstein" else -kernel(x, x) @ slope / 6
-    assert relative_error(system.gradient_flow(x), wanted) < 1e-12
-
-
 def test_sums_and_plain_functions() -> None:
     x, y, z = randn(6, D), randn(6, D, seed=5), randn(4, D, seed=3)
     parts, whole = [FUNCTIONALS[name]() for name in ("potential", "interaction", "kl")], FUNCTIONALS["sum"]()
