@@ -64,8 +64,8 @@ def tables_of(results: Results) -> list[Table]:
     title = f"{results.title}: {results.budget}, seeds {', '.join(map(str, results.seeds))}"
     ranking = Table("table", title, "", columns(results), results.ranked(), struck, results.baseline)
     rest = [
-        Table("effects", "Effects of the factors", EFFECTS, effect_columns(), mains),
-        Table("interactions", "Interactions of two factors", INTERACTIONS, effect_columns(), pairs),
+        Table("effects", "Effects of the factors", EFFECTS, effect_columns(results), mains),
+        Table("interactions", "Interactions of two factors", INTERACTIONS, effect_columns(results), pairs),
         Table("ablation", "Changes to a parent", CHANGES, change_columns(results), changed, struck),
         Table("rates", "Learning rates", RATES, rate_columns(results), results.ranked(), struck),
     ]
@@ -114,11 +114,8 @@ def columns(results: Results) -> list[Column]:
 
 
 def _against(results: Results) -> Iterator[Column]:
-    def words(model: ModelResult, alone: bool) -> str:
-        return verdict(results, model, model.difference, results.against, alone)
-
     head = f"minus {results.against} [95 %]"
-    yield from _judged(head, words, lambda m: m.difference, results.corrected, lambda m: results.role(m) or NONE)
+    yield from _judged(results, head, lambda m: m.difference, lambda m: results.against, results.corrected)
     whose = "its" if results.against == results.baseline else f"{results.baseline}'s"
     for head, name, reached in (("tokens", "tokens_to_baseline", ("reached",)), ("s", "seconds_to_baseline", ())):
         yield Column(f"{head} to {whose} loss", partial(_reach, results, (name, *reached)), (name, *reached),
@@ -126,34 +123,35 @@ def _against(results: Results) -> Iterator[Column]:
 
 
 def _judged(
+    results: Results,
     head: str,
-    words: Callable[[Any, bool], str],
     difference: Callable[[Any], Difference | None],
+    other: Callable[[Any], str | None] = lambda row: None,
     corrected: bool = True,
-    otherwise: Callable[[Any], str] = lambda row: NONE,
 ) -> Iterator[Column]:
-    """A difference with its interval, what that says alone, and where there is a family, what stays of it."""
+    """A difference to another model with its interval, what that says alone, and what its family leaves of it."""
 
     def interval(row: Any) -> Cell:
         found = difference(row)
         if found is None:
-            return otherwise(row), (None,) * 4
+            itself = isinstance(row, ModelResult) and other(row) == results.against and results.role(row)
+            return itself or NONE, (None,) * 4
         bounds = "" if found.low is None else f" [{found.low:+.3f}, {found.high:+.3f}]"
         return f"{found.mean:+.3f}{bounds}", (found.mean, found.low, found.high, found.p)
 
-    def said(row: Any, alone: bool) -> str:
-        return "" if (text := words(row, alone)) == NONE else text
+    def said(alone: bool) -> Callable[[Any], str]:
+        return lambda row: verdict(results, row, difference(row), other(row), alone)
 
     def p_holm(row: Any) -> Cell:
         p = getattr(difference(row), "p_holm", None)
         return (NONE if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"), (p,)
 
     yield Column(head, interval, ("difference", "low", "high", "p"), short=True)
-    yield _words("verdict", lambda row: said(row, True), short=not corrected, title="of this interval alone")
+    yield _words("verdict", said(alone=True), short=not corrected, title="of this interval alone")
     if corrected:
         yield Column("p (Holm)", p_holm, ("p_holm",))
         title = "after Holm's correction for all differences of the family"
-        yield _words("verdict (Holm)", lambda row: said(row, False), name="verdict_holm", short=True, title=title)
+        yield _words("verdict (Holm)", said(alone=False), name="verdict_holm", short=True, title=title)
 
 
 def _beside(results: Results) -> Iterator[Column]:
@@ -173,35 +171,26 @@ def _probes(results: Results) -> Iterator[Column]:
         yield _number(name, f"probe_{name}", read, ".0%", title=guess)
 
 
-def effect_columns() -> list[Column]:
+def effect_columns(results: Results) -> list[Column]:
     """Of a factorial's effects, of one factor or of two."""
-
-    def words(effect: Effect, alone: bool) -> str:
-        said = _said(effect.difference, alone)
-        return f"{said} together" if len(effect.factors) > 1 and said not in (NONE, NOT_SHOWN) else said
-
     pairs = ("pairs", "possible")
     return [
         _words("factor", lambda e: " x ".join(e.factors), short=True),
         _words("level", lambda e: ", ".join(e.levels), short=True),
         _words("against", lambda e: ", ".join(e.against), short=True),
         Column("pairs", lambda e: (f"{e.pairs} of {e.possible}", (e.pairs, e.possible)), pairs, short=True),
-        *_judged("difference [95 %]", words, lambda e: e.difference),
+        *_judged(results, "difference [95 %]", lambda e: e.difference),
     ]
 
 
 def change_columns(results: Results) -> list[Column]:
     """Of models beside the one that each is a change of."""
-
-    def words(model: ModelResult, alone: bool) -> str:
-        return verdict(results, model, model.to_parent, model.parent, alone)
-
     return [
         _words("model", lambda m: m.name, short=True),
         _words("parent", lambda m: m.parent, short=True),
         _words("change", lambda m: "; ".join(m.changes), short=True, wrap=True),
         _spread("loss", "figure", results.metric_of),
-        *_judged("difference [95 %]", words, lambda m: m.to_parent),
+        *_judged(results, "difference [95 %]", lambda m: m.to_parent, lambda m: m.parent),
     ]
 
 
@@ -228,20 +217,22 @@ def rate_columns(results: Results) -> list[Column]:
 # --- the cells
 
 
-def verdict(results: Results, model: ModelResult, found: Difference | None, other: str | None, alone: bool) -> str:
-    """Of one model's difference to another: none where either may not stand in a ranking."""
-    if model.diverged:
+def verdict(
+    results: Results, row: ModelResult | Effect, found: Difference | None, other: str | None, alone: bool
+) -> str:
+    """Of a difference, in words; empty without one. None where a model, or the other, may not stand in a ranking."""
+    if isinstance(row, ModelResult) and row.diverged:
         return "diverged"
     if found is None:
-        return NONE
-    for one in results.models:
-        if one.name in (model.name, other) and (state := results.state(one)) != "ranked":
-            return state if one is model else f"{other}: {state}"
-    return _said(found, alone)
-
-
-def _said(found: Difference | None, alone: bool) -> str:
-    return NONE if found is None else found.alone if alone else found.verdict
+        return ""
+    said = found.alone if alone else found.verdict
+    if isinstance(row, Effect):
+        return f"{said} together" if len(row.factors) > 1 and said != NOT_SHOWN else said
+    states = {one.name: results.state(one) for one in results.models if one.name in (row.name, other)}
+    if states[row.name] != "ranked":
+        return states[row.name]
+    measure = states.get(other or "", "ranked")
+    return said if measure == "ranked" else f"{other}: {measure}"
 
 
 def _words(head: str, read: Callable[[Any], str | None], name: str = "", hidden: bool = False, **more: Any) -> Column:
