@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-KINDS = {".py", ".xz", ".gz", ".js", ".css", ".yaml", ".typed"}
+KINDS = {".py", ".xz", ".gz", ".js", ".css", ".html", ".yaml", ".typed"}
 
 pytestmark = pytest.mark.skipif(
     find_spec("hatchling") is None, reason="hatchling is not installed (the dev extra has it)"
