@@ -52,44 +52,12 @@ def test_python_m_is_the_command() -> None:
     assert done.stdout == f"sympformer {__version__}\n"
 
 
-def test_unknown_command_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "did you mean 'flow'?" in error_of(capsys, "flwo")
-
-
 def test_command_help_comes_from_the_signature(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["flow", "--help"]) == 0
     text = capsys.readouterr().out
     for flag in ("--system {linear,softmax,quadratic,wasserstein,stein}", "--step", "--max_passes", "--seed", "--out"):
         assert flag in text
     assert "Number of tokens." in text
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["--system", "lienar"], "did you mean 'linear'?"),
-        (["--form", "papre"], "did you mean 'paper'?"),
-        (["--particels", "3"], "did you mean '--particles'?"),
-        (["--nope", "3"], "unknown option '--nope'"),
-        (["--nope=3"], "unknown option '--nope'"),
-        (["extra"], "unknown system 'extra'"),
-        (["linear", "extra"], "unknown word 'extra': options are written --name value"),
-        (["--dim", "two"], "--dim must be int, got 'two'"),
-        (["--dim", "2.5"], "--dim must be int, got '2.5'"),
-        (["--dim"], "--dim needs a value"),
-        (["--step", "foo"], "--step must be float, got 'foo'"),
-        (["--causal", "maybe"], "--causal must be bool, got 'maybe'"),
-        (["--config", "missing.yaml"], "cannot read missing.yaml: No such file"),
-        (["--integrators", "ab3"], "did you mean 'ab2'?"),
-        (["--particles", "0"], "particles must be at least 1, got 0"),
-    ],
-)
-def test_bad_flags(
-    args: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert message in error_of(capsys, "flow", *args)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_from_flags(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -254,13 +254,8 @@ def rows(known: Mapping[str, Option]) -> Iterator[str]:
 def row(head: str, text: str) -> str:
     """A name and what it is, the latter indented."""
     width, indent = shutil.get_terminal_size().columns - 2, " " * 24
-    lead = f"  {head} " if len(head) < 21 else f"  {head}\n"
-    return (
-        lead.ljust(24)
-        + textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent)[
-            0 if lead.endswith("\n") else 24 :
-        ]
-    )
+    filled = textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    return f"  {head}".ljust(24) + filled[24:] if len(head) < 21 else f"  {head}\n{filled}"
 
 
 def _said(owner: Any) -> dict[str, str]:

@@ -12,7 +12,6 @@ from sympformer import cli
 from sympformer.audit import AuditReport
 from sympformer.audit.auditor import CHECKS
 from sympformer.loading import open_target
-from tests.test_cli import error_of
 
 ROOT = Path(__file__).parents[2]
 LEAKING = "docs/examples/leaking_model.py"
@@ -93,24 +92,6 @@ def test_a_run_is_opened_with_its_tokenizer(run: Path) -> None:
     ids = target.tokenizer.encode("One day")
     assert target.tokenizer.decode(ids) == "One day"
     assert target.logits(torch.tensor([ids])).shape == (1, len(ids), 320)
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["softmax-ab3"], "did you mean 'softmax-ab2'?"),
-        (["runs/none"], "runs/none does not exist"),
-        (["linear-ab2", "--length", "500"], "length 500 exceeds the 128 tokens"),
-        (["linear-ab2", "--lenght", "5"], "did you mean '--length'?"),
-        (["linear-ab2", "--length", "4", "--json", "none/report.json"], "cannot write the report to none/report.json"),
-    ],
-)
-def test_bad_input_is_one_sentence(
-    args: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert message in error_of(capsys, "audit", *args)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_page_runs_as_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,11 @@
 """`sympformer audit`: a table of what holds for a language model, and exit code 1 where something does not."""
 
-import os
+from json import dumps
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from sympformer.errors import InputError
+from sympformer.files import write
 
 if TYPE_CHECKING:
     from sympformer.audit.report import AuditReport
@@ -28,11 +32,10 @@ def audit(
         json: Also write the report to this file.
     """
     from sympformer.audit.auditor import audit_model
-    from sympformer.errors import InputError
     from sympformer.loading import open_target
 
-    if json is not None and (not json or os.path.isdir(json)):
-        raise InputError(f"cannot write the report to {json!r}: give the name of a file")
+    if json is not None and (not json or Path(json).is_dir() or not Path(json).parent.is_dir()):
+        raise InputError(f"cannot write the report to {json!r}: give the name of a file in a folder that is there")
     opened = open_target(target, trust_remote_code, vocab_size)
     weights: tuple[Weights, ...] = ("given", "perturbed")
     if opened.kind == "run":
@@ -41,22 +44,9 @@ def audit(
         opened.model, vocab_size=opened.vocab_size, length=length, seed=seed, weights=weights, show_progress=None
     )
     if json is not None:
-        _write(json, opened, report)
+        write(Path(json), dumps({"target": opened.name, "kind": opened.kind, **report.to_dict()}, indent=2) + "\n")
     _print(opened, report)
     return 0 if report.passed else 1
-
-
-def _write(file: str, target: "Target", report: "AuditReport") -> None:
-    from json import dumps
-    from pathlib import Path
-
-    from sympformer.atomic import write_file
-    from sympformer.errors import InputError
-
-    try:
-        write_file(Path(file), dumps({"target": target.name, "kind": target.kind, **report.to_dict()}, indent=2) + "\n")
-    except OSError as error:
-        raise InputError(f"cannot write the report to {file}: {error.strerror}") from error
 
 
 def _print(target: "Target", report: "AuditReport") -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
+from sympformer.config_checks import parse_yaml, plain
 from sympformer.data.tokenizers import make_tokenizer
 from sympformer.errors import InputError
-from sympformer.safe_files import parse_yaml, read_yaml
+from sympformer.files import read_yaml
 from sympformer.studies.compare.budgets import Budget
 from sympformer.studies.compare.matching import parameters
 from sympformer.studies.compare.plan import CompareConfig
@@ -84,7 +85,7 @@ def test_round_trip_with_everything() -> None:
 
 
 def test_on_and_off_are_names_of_levels() -> None:
-    values = parse_yaml("transport: {off: {}, on: {tie_head: false}}\nsure: on\nyes: 1")
+    values = plain(parse_yaml("transport: {off: {}, on: {tie_head: false}}\nsure: true\nyes: 1", "it"))
     assert values == {"transport": {"off": {}, "on": {"tie_head": False}}, "sure": True, "yes": 1}
 
 
@@ -97,7 +98,7 @@ def test_a_model_takes_the_place_of_a_refused_cell() -> None:
 
 
 def test_the_config_that_ships() -> None:
-    values = read_yaml(SMALL)
+    values = plain(read_yaml(SMALL))
     plan = CompareConfig.from_dict(values)
     assert len(plan.models) == 12 + 2
     assert len(plan.refused) == 4

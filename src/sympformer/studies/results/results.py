@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from sympformer.errors import InputError
-from sympformer.safe_files import read_json
+from sympformer.files import read_json
 
 FILE = "results.json"
 NOT_SHOWN = "no difference shown"
