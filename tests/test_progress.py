@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from sympformer import cli, data, progress
-from sympformer.studies.compare.workers import Board
 
 SMALL = ["--model.n_layer", "1", "--model.d_model", "8", "--model.n_head", "1", "--model.block_size", "16"]
 
@@ -43,14 +42,6 @@ def test_commands_say_what_is_under_way(quick: Path, capsys: pytest.CaptureFixtu
         assert cli.main(args) == 0
         said = lines_of(capsys, command)
         assert any(re.fullmatch(pattern, line) for line in said), (command, said)
-
-
-def test_compare_says_how_many_runs_are_done(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.pulse("compare"), Board("training", 3, done=1) as board:
-        time.sleep(0.1)  # as it waits for its workers
-        board.finished("gpt, seed 1")
-        time.sleep(0.1)
-    assert {"training, 1 of 3 done", "training, 2 of 3 done"} <= set(lines_of(capsys, "compare"))
 
 
 def test_no_silence_while_one_step_is_long(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:

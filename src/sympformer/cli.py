@@ -28,7 +28,7 @@ from sympformer.progress import pulse
 COMMANDS: dict[str, tuple[str, str]] = {
     "audit": ("sympformer.audit.command:audit", "test any language model for leaks of future tokens"),
     "bench": ("sympformer.studies.bench.bench:bench", "measure what layers, memory and generation cost, as ratios"),
-    "compare": ("sympformer.studies.compare.commands:compare", "train and compare several models under one budget"),
+    "compare": ("sympformer.studies.compare.command:compare", "train and compare several models under one budget"),
     "configs": ("sympformer.configs:configs", "list the configs that ship with the package, or copy one"),
     "data": ("sympformer.data.commands:COMMANDS", "turn text into token files (prepare), show them (info)"),
     "describe": ("sympformer.studies.describe:describe", "show a model's parameters, kernel passes and scalars"),
@@ -38,7 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import": ("sympformer.exchange.commands:import_", "make a run folder of an exported one"),
     "play": ("sympformer.studies.play.page:play", "write a page in which a flow of particles runs live in the browser"),
     "report": (
-        "sympformer.studies.compare.commands:report",
+        "sympformer.studies.compare.command:report",
         "write a comparison, or runs side by side, as one HTML page",
     ),
     "sample": ("sympformer.training.commands:sample", "continue a text with a trained model"),

@@ -15,7 +15,7 @@ from sympformer.data.corpora.source import Item, Source
 from sympformer.data.preparation import prepare
 from sympformer.data.prepared import SHEET, load_prepared
 from sympformer.errors import InputError
-from sympformer.studies.compare.assemble import describe_data
+from sympformer.studies.compare.records import describe_data
 from sympformer.training.choices import cache_folder, open_data
 from sympformer.training.config import DataConfig
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from sympformer.studies.compare import workers
 from tests.harness.guard import inside, run
 
 SIZES = {"n_layer": 1, "n_head": 2, "d_model": 8, "block_size": 16}
@@ -37,12 +37,10 @@ CONFIG: dict[str, Any] = {
 }
 
 
-class InPlace(workers.Workers):
-    """Workers that are no processes."""
-
-    def run(self, function: Any, tasks: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
-        for i, task in enumerate(tasks):
-            yield i, function(*task)
+def in_place(commands: Sequence[Sequence[str]], jobs: int, threads: int, **variables: str) -> Iterator[tuple[int, str]]:
+    """Children of a comparison that are no processes."""
+    for i, (module, *words) in enumerate(commands):
+        yield i, import_module(module).main(words)
 
 
 @contextmanager
@@ -51,11 +49,8 @@ def small(cache: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SYMPFORMER_CACHE", str(cache))
         patch.setenv("HF_HUB_OFFLINE", "1")
-        patch.setattr("sympformer.studies.compare.workers.Workers", InPlace)
-        for cost in ("tokens_per_second", "memory_mb"):  # measuring them takes longer than all the rest
-            patch.setattr(
-                f"sympformer.studies.compare.comparison.{cost}", lambda models, batch: dict.fromkeys(models, 1e3)
-            )
+        patch.setattr("sympformer.studies.compare.children.run_all", in_place)
+        patch.setattr("sympformer.studies.compare.steps.STEPS", 1)
         yield
 
 

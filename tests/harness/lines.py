@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
     "describe": (["softmax-ab2"], ["preset", "n_layer", "d_model"]),
     "export": (["run", "new"], ["which", "push", "private"]),
     "import": (["export", "new"], ["out", "folder"]),
-    "report": (["run", "--out=page.html"], ["out", "baseline", "metric", "mixed_code", "trust_data"]),
+    "report": (["run", "--out=page.html"], ["out", "baseline", "metric"]),
     "data prepare": (
         ["--corpus=storybook:40", "--tokenizer=byte", "--out=new"],
         PREPARING,

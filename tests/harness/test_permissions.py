@@ -50,7 +50,7 @@ UNREADABLE: list[tuple[str, list[str]]] = [
     ("export/model.safetensors", ["import", "export", "new"]),
     ("export/tokenizer.json", ["eval", "export", "--data=data"]),
     ("small.yaml", COMPARE),
-    ("compare/costs.json", COMPARE),
+    ("compare/steps.json", COMPARE),
     ("compare/runs", COMPARE),
 ]
 # a command, bytes of the largest file that the system lets it write, what may be left

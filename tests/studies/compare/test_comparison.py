@@ -1,263 +1,439 @@
-"""A whole comparison, tiny: grid, resume, scores, outputs; and what happens when something is amiss."""
+"""A whole comparison, tiny: its runs, resumes, scores and outputs; and what happens when something is amiss."""
 
 import json
 import os
-import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from sympformer.cli import main
-from sympformer.errors import InputError
-from sympformer.studies.compare.comparison import Comparison
-from sympformer.studies.compare.grid import DIVERGED, outcome
-from sympformer.studies.compare.plan import Cell
-from sympformer.studies.compare.workers import Workers
-from sympformer.studies.results.results import Results
-from sympformer.training.metrics import TIMED, read_metrics
+from sympformer.data import BlockSampler
+from sympformer.files import locked
+from sympformer.provenance import this_code
+from sympformer.studies.compare.records import Run
+from sympformer.studies.results.results import ModelResult, Results
+from sympformer.studies.scoring import score
+from sympformer.training.choices import open_data
+from sympformer.training.metrics import TIMED
+from sympformer.training.trainer import Trainer
+from tests.studies.conftest import CONFIG, GPT, SYMP, write
 
-SIZE = {"preset": "tuned", "n_layer": 2, "n_head": 2, "d_model": 16, "block_size": 32}
-CONFIG: dict[str, Any] = {
-    "baseline": "gpt",
-    "models": {
-        "gpt": {"variant": "softmax-baseline"},
-        "exp": {"variant": "softmax-exp-euler", "lr": 8e-3},
-        "linear": {"variant": "linear-presymp-euler", "lr": 8e-3},
-    },
-    "lr": [4e-3, 8e-3],
-    "extend": 1,  # at four steps the larger rate is the better one: a third follows
-    "choose": {"steps": 4},
-    "budget": {"steps": 6},
-    "seeds": [1, 2],
-    "common": {
-        "model": SIZE,
-        "data": {"corpus": "storybook:300", "tokenizer": "bpe:300", "validation": 0.1, "test": 0.1},
-        "batch_size": 4,
-        "warm_up": 2,
-        "eval_every": 3,
-        "eval_tokens": 1000,
-        "checkpoint_every": 2,
-    },
-}
+pytestmark = pytest.mark.usefixtures("in_this_process")
+MODELS = ["gpt-tied", "gpt-untied", "symp-tied", "symp-untied", "deep"]
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SYMPFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+def again(folder: Path, *options: str) -> int:
+    return main(["compare", str(folder / "compare.yaml"), "--out", str(folder), *options])
 
 
-def write(folder: Path, **changes: Any) -> Path:
-    file = folder / "small.yaml"
-    file.write_text(yaml.safe_dump(CONFIG | changes, sort_keys=False))
-    return file
+def models_in(folder: Path) -> dict[str, ModelResult]:
+    return {model.name: model for model in Results.load(folder / "results.json").models}
 
 
-@pytest.fixture(scope="module")
-def finished(cache: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished comparison."""
-    folder = tmp_path_factory.mktemp("compare")
-    assert main(["compare", str(write(folder)), "--out", str(folder / "out"), "--jobs", "2"]) == 0
-    return folder / "out"
+def losses(folder: Path) -> dict[str, list[float]]:
+    return {name: model.last.values for name, model in models_in(folder).items() if model.last is not None}
+
+
+def times(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/*/metrics.jsonl")}
+
+
+def metrics(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    runs = [Run(path.parent) for path in folder.glob("runs/*/*/metrics.jsonl")]
+    return {
+        str(run.folder.relative_to(folder)): [{k: v for k, v in row.items() if k not in TIMED} for row in run.metrics]
+        for run in runs
+    }
+
+
+# --- what is there
 
 
 def test_everything_is_there(finished: Path) -> None:
     names = {path.name for path in finished.iterdir()}
-    assert {"compare.yaml", "costs.json", "results.json", "table.csv", "table.md", "table.tex", "report.html"} <= names
+    assert {"compare.yaml", "steps.json", "results.json", "table.csv", "table.md", "table.tex", "report.html"} <= names
     results = Results.load(finished / "results.json")
-    assert [model.name for model in results.models] == ["gpt", "exp", "linear"]
-    assert sorted(model.rank or 0 for model in results.models) == [1, 2, 3]
-    gpt, exp, _ = results.models
-    assert set(gpt.rates) == {"0.004", "0.008", "0.016"}
-    assert gpt.lr == float(min(gpt.rates, key=lambda rate: gpt.rates[rate] or 1e9))
-    assert gpt.difference is None
-    assert exp.difference is not None
-    assert exp.difference.low is not None
+    assert [model.name for model in results.models] == MODELS
+    assert sorted(model.rank or 0 for model in results.models) == [1, 2, 3, 4, 5]
     for model in results.models:
         assert model.passed
         assert model.last is not None
-        assert len(model.last.values) == 2
+        assert len(model.last.values) == len(model.curves) == 2
         assert model.tokens_per_second
         assert model.tokens_per_second > 0
         assert model.memory_mb is not None
-        assert len(model.curves) == 2
-        assert model.curves[0].tokens[-1] == 6 * 4 * 32
+        assert model.curves[0].tokens[-1] == 6 * 4 * 16
         assert model.samples[0]["prompt"] == "One day"
         assert model.probes
-    assert len(exp.layers) == 2
-    assert {"h_x", "h_y", "momentum_rms"} <= set(exp.layers[0])
+        assert (model.difference is None) == (model.name == "gpt-tied")
+        assert model.difference is None or model.difference.p_holm is not None
+    gpt, deep = results.models[0], results.models[-1]
+    assert set(deep.rates) == {"0.004", "0.008", "0.016"}
+    assert deep.lr == float(min(deep.rates, key=lambda rate: deep.rates[rate] or 1e9))
+    assert (gpt.rates, gpt.lr) == ({}, 8e-3)
+    assert (deep.parent, deep.changes) == ("gpt-tied", ["n_layer 2 → 3"])
+    assert deep.to_parent is not None
+    assert len(deep.layers) == 3
+    assert {"h_x", "h_y", "momentum_rms"} <= set(results.models[2].layers[0])
+
+
+def test_effects_are_those_of_the_cells(finished: Path) -> None:
+    results, loss = Results.load(finished / "results.json"), losses(finished)
+    by_seed = [
+        (loss["symp-tied"][s] - loss["gpt-tied"][s] + loss["symp-untied"][s] - loss["gpt-untied"][s]) / 2
+        for s in (0, 1)
+    ]
+    first = results.effects[0]
+    assert (first.factors, first.levels, first.pairs) == (["dynamics"], ["symp"], 2)
+    assert first.difference is not None
+    assert first.difference.mean == pytest.approx(sum(by_seed) / 2)
+    assert results.factors == {"dynamics": ["gpt", "symp"], "head": ["tied", "untied"]}
+
+
+def test_everything_says_what_made_it(finished: Path) -> None:
+    here = this_code().to_dict()
+    results = Results.load(finished / "results.json")
+    assert results.environment["runs"] == [here]
+    assert here.items() <= results.environment.items()
+    assert [model.code for model in results.models] == [[this_code().label]] * 5
+    assert all(cost["code"] == here for cost in json.loads((finished / "steps.json").read_text()).values())
 
 
 def test_test_loss_is_that_of_the_test_split(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = Results.load(finished / "results.json").models[1]
-    assert main(["eval", str(finished / "runs/exp/final-seed1"), "--split", "test", "--which", "last"]) == 0
-    assert model.last is not None
-    assert f"{model.last.values[0]:.4f} nats per token" in capsys.readouterr().out
+    assert main(["eval", str(finished / "runs/symp-tied/final-seed1"), "--split", "test", "--which", "last"]) == 0
+    assert f"{losses(finished)['symp-tied'][0]:.4f} nats per token" in capsys.readouterr().out
 
 
 def test_models_of_a_seed_see_the_same_batches(finished: Path) -> None:
-    from sympformer.data import BlockSampler
-    from sympformer.training.choices import open_data
-    from sympformer.training.config import load_config
-
     starts = []
-    for name in ("gpt", "exp", "linear"):
-        config = load_config(finished / f"runs/{name}/final-seed2/config.yaml")
-        sampler = BlockSampler(open_data(config.data).tokens("train"), 32, config.global_batch(), config.seed)
+    for name in MODELS:
+        config = Run(finished / f"runs/{name}/final-seed2").config
+        sampler = BlockSampler(open_data(config.data).tokens("train"), 16, config.global_batch(), config.seed)
         starts.append([sampler.starts(step).tolist() for step in range(6)])
-    assert starts[0] == starts[1] == starts[2]
+    assert all(one == starts[0] for one in starts)
 
 
-def test_again_trains_nothing(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*/metrics.jsonl")}
-    assert len(before) == 9
-    assert main(["compare", str(finished / "compare.yaml"), "--out", str(finished)]) == 0
-    assert {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*/metrics.jsonl")} == before
-    assert "exp" in capsys.readouterr().out
+# --- going on
 
 
-def test_report_of_a_comparison_and_of_runs_with_a_page_for_each_model(finished: Path, tmp_path: Path) -> None:
-    assert main(["report", str(finished), "--out", str(tmp_path / "a" / "report.html"), "--watch"]) == 0
-    runs = [str(finished / f"runs/{name}/final-seed1") for name in ("gpt", "exp")]
-    assert main(["report", *runs, "--out", str(tmp_path / "b" / "report.html"), "--watch"]) == 0
-    linked = {}
-    for place in ("a", "b"):
-        text = (tmp_path / place / "report.html").read_text()
-        assert "exp" in text
-        assert "Watch their tokens move: " in text
-        linked[place] = re.findall(r'<a href="(watch-[^"]+)">', text)
-        pages = [(tmp_path / place / name).read_text() for name in linked[place]]
-        texts = {found for page in pages for found in re.findall("<q><bdi>(.*?)</bdi></q>", page, re.DOTALL)}
-        assert len(texts) == 1  # the same held-out text for all
-        assert len(texts.pop()) > 20
-        assert {path.name for path in (tmp_path / place).iterdir()} == {"report.html", *linked[place]}
-    assert linked["a"] == ["watch-1-gpt.html", "watch-2-exp.html", "watch-3-linear.html"]
-    assert linked["b"] == ["watch-1-gpt-final-seed1.html", "watch-2-exp-final-seed1.html"]
-    assert not [path for path in finished.iterdir() if path.name.startswith("watch-")]
-    assert "Watch their tokens" not in (finished / "report.html").read_text()
+def test_again_trains_nothing_and_models_and_seeds_may_be_added(
+    copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The list of the same models goes on with what the factors began, another reference only reads it anew."""
+    before = times(copy)
+    assert len(before) == 3 + 10
+    listed = {
+        "gpt-tied": GPT,
+        "symp-tied": SYMP,
+        "symp-untied": SYMP | {"tie_head": False},
+        "new": SYMP | {"look_ahead": False},
+    }
+    more = write(tmp_path / "more", factors={}, models=listed, seeds=[1, 2, 3], reference="symp-tied")
+    assert main(["compare", more, "--out", str(copy)]) == 0
+    assert before.items() <= times(copy).items()  # trained once
+    added = {str(path.parent.relative_to(copy)) for path in times(copy).keys() - before.keys()}
+    assert added == {"runs/new/final-seed1", "runs/new/final-seed2"} | {f"runs/{n}/final-seed3" for n in listed}
+    said = capsys.readouterr().err
+    assert "training: 6 of 12 are done already" in said
+    assert "training 12/12  " in said
+    results = Results.load(copy / "results.json")
+    assert (results.against, results.seeds) == ("symp-tied", [1, 2, 3])
+    changed = write(tmp_path / "less", reference="symp-tied", families={"heads": ["gpt-untied"]})
+    assert main(["compare", changed, "--out", str(copy)]) == 0
+    differences = {name: model.difference for name, model in models_in(copy).items()}
+    assert differences["symp-tied"] is None
+    alone = differences["gpt-untied"]
+    assert alone is not None
+    assert alone.p_holm == alone.p  # a family of one
+    assert len(times(copy)) == len(before) + len(added)
 
 
-def test_other_settings_need_another_folder(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write(tmp_path, budget={"steps": 7})
-    assert main(["compare", str(file), "--out", str(finished)]) == 2
-    assert "holds another comparison" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"budget": {"steps": 7}}, "steps"),
+        ({"common": CONFIG["common"] | {"batch_size": 2}}, "batch_size"),
+        ({"models": {"deep": CONFIG["models"]["deep"] | {"n_layer": 1}}}, "model"),
+    ],
+)
+def test_other_settings_need_another_folder(
+    changes: dict[str, Any], named: str, copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (copy / "compare.yaml").read_text()
+    assert main(["compare", write(tmp_path / "other", **changes), "--out", str(copy)]) == 2
+    assert f"holds a run with other settings ({named})" in capsys.readouterr().err
+    assert (copy / "compare.yaml").read_text() == before
 
 
-def test_a_changed_run_is_not_taken_for_the_one_asked_for(finished: Path) -> None:
-    comparison = Comparison.open(finished)
-    cell = next(comparison.config.final_cells({"exp": 8e-3}, {}))
-    other = Cell(cell.model, cell.stage, cell.lr, cell.seed, cell.config.replace(warm_up=3))
-    assert outcome(finished, cell, 6) is not None
-    with pytest.raises(InputError, match="warm_up"):
-        outcome(finished, other, 6)
+def test_another_rate_needs_another_folder(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = write(tmp_path / "other", models={"deep": {"parent": "gpt-tied", "n_layer": 3, "lr": 0.5}})
+    assert main(["compare", other, "--out", str(copy)]) == 2
+    assert "holds a run with other settings (lr)" in capsys.readouterr().err
 
 
-def test_a_diverged_run_counts_as_no_figure(finished: Path) -> None:
-    comparison = Comparison.open(finished)
-    marker = finished / "runs/linear/final-seed2" / DIVERGED
-    marker.write_text(json.dumps({"why": "the loss is not finite at step 3", "seconds": 1.0}))
-    try:
-        with Workers(1) as workers:
-            results = comparison.results(comparison.finished(), workers)
-    finally:
-        marker.unlink()
-    linear = results.models[2]
-    assert linear.diverged == ["the loss is not finite at step 3"]
-    assert linear.last is None
-    assert linear.rank is None
-    assert results.models[0].rank in (1, 2)
+def test_a_kill_between_the_last_line_of_metrics_and_the_last_checkpoint(copy: Path, finished: Path) -> None:
+    for run in copy.glob("runs/*/*"):
+        shutil.rmtree(sorted(run.glob("checkpoints/step-*"))[-1])
+        (run / "score.json").unlink(missing_ok=True)
+    assert again(copy) == 0
+    assert losses(copy) == losses(finished)
+    assert metrics(copy) == metrics(finished)
 
 
-def test_a_failed_audit_is_not_ranked(finished: Path) -> None:
-    comparison = Comparison.open(finished)
-    score = finished / "runs/exp/final-seed1/score.json"
-    before = score.read_text()
-    failed = json.loads(before)
-    del failed["seal"]
-    failed["audit"]["passed"] = failed["audit"]["rows"][0]["passed"] = False
-    score.write_text(json.dumps(failed))
-    try:
-        with Workers(1) as workers:
-            results = comparison.results(comparison.finished(), workers)
-    finally:
-        score.write_text(before)
-    exp = results.models[1]
-    assert not exp.passed
-    assert exp.rank is None
-    assert exp.last is not None  # listed all the same
-    assert results.ranked()[-1].name == "exp"
+def test_a_damaged_last_checkpoint_is_made_again(copy: Path, finished: Path) -> None:
+    weights = copy / "runs/symp-tied/final-seed1/checkpoints/step-00000006/model.safetensors"
+    before = weights.read_bytes()
+    weights.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    assert again(copy) == 0
+    assert weights.read_bytes() == before
+    assert losses(copy) == losses(finished)
 
 
-def test_half_finished(cache: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from sympformer.studies.compare.budgets import Budget
-    from sympformer.studies.compare.plan import CompareConfig
-    from sympformer.training import TrainConfig
-
-    values = CONFIG | {"common": TrainConfig.from_dict(CONFIG["common"])}
-    values |= {name: Budget(**CONFIG[name]) for name in ("choose", "budget")}
-    Comparison.create(tmp_path / "out", CompareConfig(**values))
-    assert main(["report", str(tmp_path / "out")]) == 2
-    error = capsys.readouterr().err
-    assert "half-finished" in error
-    assert "2 of the 2 runs" in error
-
-
-@pytest.mark.parametrize("argument", ["missing", "."])
-def test_no_comparison_there(argument: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(tmp_path / argument)]) == 2
-    assert "sympformer" in capsys.readouterr().err
-
-
-def test_different_tokenizers(finished: Path, cache: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = ["--data.corpus=storybook:300", "--data.tokenizer=byte", "--data.validation=0.1", "--data.test=0.1"]
-    model = [f"--model.{name}={value}" for name, value in SIZE.items()]
-    run = str(tmp_path / "byte")
-    assert main(["train", *data, *model, "--steps=2", "--batch_size=2", "--eval_tokens=500", f"--out={run}"]) == 0
-    other = str(finished / "runs/gpt/final-seed1")
-    capsys.readouterr()
-    assert main(["report", other, run, "--out", str(tmp_path / "r.html")]) == 2
-    error = capsys.readouterr().err
-    assert "different tokenizers" in error
-    assert "--metric bits_per_byte" in error
-    assert not (tmp_path / "r.html").exists()
-    assert main(["report", other, run, "--metric", "bits_per_byte", "--out", str(tmp_path / "r.html")]) == 0
-    assert (tmp_path / "r.html").exists()
-
-
-def test_no_test_split(cache: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    common = CONFIG["common"] | {"data": {"corpus": "storybook:300", "tokenizer": "bpe:300"}}
-    assert main(["compare", str(write(tmp_path, common=common)), "--out", str(tmp_path / "out")]) == 2
-    assert "common.data.test" in capsys.readouterr().err
-
-
-def test_stopped_and_taken_up_again(finished: Path, cache: None, tmp_path: Path) -> None:
-    """SIGTERM in the middle of the grid; the same command then ends where an uninterrupted one does."""
-    command = [sys.executable, "-m", "sympformer", "compare", str(write(tmp_path)), "--out", str(tmp_path / "out")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=os.environ)
+@pytest.mark.slow
+def test_stopped_and_taken_up_again(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """SIGTERM to the command with real children; the same command then ends where an uninterrupted one does."""
+    config, out = write(tmp_path, factors={}, models={"gpt-tied": GPT, "symp-tied": SYMP}, seeds=[2]), tmp_path / "out"
+    command = [sys.executable, "-m", "sympformer", "compare", config, "--out", str(out), "--jobs", "2"]
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=one_thread)
     waited = time.monotonic()
-    while not list((tmp_path / "out").glob("runs/*/*/metrics.jsonl")) and time.monotonic() - waited < 120:
+    while not list(out.glob("runs/*/*/metrics.jsonl")) and time.monotonic() - waited < 300:
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
-        time.sleep(0.05)
+        time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 143, error
     assert "Traceback" not in error
-    with pytest.raises(InputError, match="half-finished"):
-        Comparison.open(tmp_path / "out").finished()
-    assert main(command[3:]) == 0
-    for path in finished.glob("runs/*/*"):
-        mine, theirs = (
-            [
-                {k: v for k, v in row.items() if k not in TIMED}
-                for row in read_metrics(root / path.relative_to(finished))
-            ]
-            for root in (finished, tmp_path / "out")
-        )
-        assert mine == theirs, path.name
+    assert main(["report", str(out)]) == 2
+    assert "is half-finished: go on with" in capsys.readouterr().err
+    assert main(["compare", config, "--out", str(out)]) == 0
+    assert metrics(out).items() <= metrics(finished).items()
+    assert losses(out) == {name: losses(finished)[name][1:] for name in ("gpt-tied", "symp-tied")}
+
+
+def test_two_at_work_on_one_comparison(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with locked(copy / "compare.yaml"):
+        assert again(copy) == 2
+    assert "another process is at work on the comparison" in capsys.readouterr().err
+
+
+# --- what must not be reported
+
+
+def test_a_diverged_run_counts_as_no_figure(copy: Path, finished: Path) -> None:
+    why = "the loss is not finite at step 3"
+    (copy / "runs/symp-tied/final-seed2/diverged.json").write_text(json.dumps({"why": why, "seconds": 1.0}))
+    assert again(copy) == 0
+    model = models_in(copy)["symp-tied"]
+    assert (model.diverged, model.last, model.rank) == ([why], None, None)
+    assert losses(copy)["gpt-tied"] == losses(finished)["gpt-tied"]
+    assert Results.load(copy / "results.json").effects[0].pairs == 1
+
+
+def test_a_run_that_is_no_number_withholds_nobody_elses_results(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Trainer._score
+
+    def scored(self: Trainer) -> Any:
+        evaluation = original(self)
+        bad = self.model.cfg.n_layer == 3 and (self.progress.step == 6 or self.config.lr == 4e-3)
+        return replace(evaluation, loss=float("nan")) if bad else evaluation
+
+    monkeypatch.setattr(Trainer, "_score", scored)
+    few = write(tmp_path, factors={}, models={"gpt-tied": GPT, **CONFIG["models"]}, extend=0, seeds=[1])
+    assert main(["compare", few, "--out", str(tmp_path / "out")]) == 0
+    gpt, deep = models_in(tmp_path / "out").values()
+    assert gpt.rank == 1
+    assert gpt.last is not None
+    assert gpt.last.values == losses(finished)["gpt-tied"][:1]
+    assert (deep.rates["0.004"], deep.lr, deep.last) == (None, 8e-3, None)
+    assert [why[:45] for why in deep.diverged] == ["the validation loss is not finite at step 6; "]
+
+
+def test_weights_that_are_no_numbers_on_test_data(copy: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (copy / "runs/deep/final-seed1/score.json").unlink()
+    monkeypatch.setattr(score, "_test", lambda *args: {"loss": float("nan")})
+    assert again(copy) == 0
+    deep = models_in(copy)["deep"]
+    assert (deep.last, deep.rank) == (None, None)
+    assert "on test data is not finite" in deep.diverged[0]
+    assert losses(copy)["gpt-tied"] == losses(finished)["gpt-tied"]
+
+
+def test_a_failed_audit_is_not_ranked(copy: Path) -> None:
+    file = copy / "runs/symp-tied/final-seed1/score.json"
+    failed = json.loads(file.read_text())
+    failed.pop("seal", None)
+    failed["audit"]["passed"] = failed["audit"]["rows"][0]["passed"] = False
+    file.write_text(json.dumps(failed))
+    assert again(copy) == 0
+    results = Results.load(copy / "results.json")
+    model = models_in(copy)["symp-tied"]
+    assert (model.passed, model.rank) == (False, None)
+    assert model.last is not None  # listed all the same
+    assert results.ranked()[-1].name == "symp-tied"
+    assert model.difference is not None
+    assert model.difference.p_holm is None  # it is in no family
+
+
+def test_a_score_of_other_checkpoints_or_a_damaged_one_is_made_again(copy: Path) -> None:
+    run = copy / "runs/deep/final-seed1"
+    assert score.kept_score(run) is not None
+    (run / "score.json").write_text((run / "score.json").read_text()[:-5])
+    assert score.kept_score(run) is None
+    assert again(copy) == 0
+    assert score.kept_score(run) is not None
+    shutil.rmtree(run / "checkpoints/step-00000006")
+    assert score.kept_score(run) is None
+
+
+def test_runs_of_two_codes_are_compared_and_said(copy: Path) -> None:
+    """Also where one of them has only chosen a rate."""
+    file = copy / "runs/deep/choose-lr0.004-seed0/environment.json"
+    record = json.loads(file.read_text())
+    record.pop("seal")
+    file.write_text(
+        json.dumps(record | {"sympformer": "0.0.9", "source": "0123456789abcdef", "commit": "fedcba987654"})
+    )
+    assert again(copy) == 0
+    results = Results.load(copy / "results.json")
+    assert results.notes[0].startswith("The runs were made by different code")
+    assert "0.0.9 (01234567) of commit fedcba987654" in results.notes[0]
+    assert models_in(copy)["deep"].code == ["0.0.9 (01234567)", this_code().label]
+    assert models_in(copy)["gpt-tied"].code == [this_code().label]
+
+
+def test_a_preset_that_has_changed_since_changes_no_figure(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {name: model.parameters for name, model in models_in(copy).items()}
+    from sympformer.nn.presets import STARTS
+
+    for key, starts in STARTS.items():
+        monkeypatch.setitem(STARTS, key, starts | {"mlp_ratio": 2})
+    assert again(copy) == 0
+    assert {name: model.parameters for name, model in models_in(copy).items()} == before
+
+
+# --- equal seconds
+
+
+def test_equal_seconds_are_measured_once_and_the_same_after_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another comparison with the same measurement, never interrupted, ends where the stopped one does."""
+    models = {"gpt": {"variant": "softmax-baseline"}, "deep": {"parent": "gpt", "n_layer": 6, "lr": 8e-3}}
+    config = write(
+        tmp_path, factors={}, models=models, baseline="gpt", lr=[4e-3, 8e-3], extend=0, seeds=[1],
+        choose={"steps": 1, "seconds_of": "deep"}, budget={"tokens": 40 * 4 * 16, "seconds_of": "deep"},
+        common=CONFIG["common"] | {"eval_every": 20},
+    )  # fmt: skip
+    out, whole, original = tmp_path / "out", tmp_path / "whole", Trainer.step
+
+    def stopping(self: Trainer, step: int) -> None:
+        if step == 30:
+            raise KeyboardInterrupt
+        original(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", stopping)
+        assert main(["compare", config, "--out", str(out)]) == 130
+    measured = (out / "steps.json").read_text()
+    seconds = {name: cost["seconds"] for name, cost in json.loads(measured).items()}
+    assert seconds["deep"] > seconds["gpt"]
+    monkeypatch.setattr("sympformer.studies.compare.steps.time_steps", None)  # nobody measures again
+    assert main(["compare", config, "--out", str(out)]) == 0
+    assert (out / "steps.json").read_text() == measured
+    whole.mkdir()
+    for name in ("steps.json", "compare.yaml"):
+        shutil.copy(out / name, whole)
+    assert main(["compare", config, "--out", str(whole)]) == 0
+    assert metrics(out) == metrics(whole)
+    # the model that the seconds are of has its tokens, the other as many steps as fit into them
+    final = {name: round(40 * seconds["deep"] / seconds[name]) for name in models}
+    assert final["deep"] == 40 < final["gpt"]
+    results = Results.load(out / "results.json")
+    assert results.budget == "the seconds that deep needs for 2,560 tokens"
+    assert any(f"made the seconds into steps: gpt {final['gpt']:,}, deep 40." in note for note in results.notes)
+    assert [model.tokens for model in results.models] == [final[name] * 64 for name in models]
+    assert results.models[0].tokens_per_second == pytest.approx(64 / seconds["gpt"])
+
+
+def test_new_models_are_measured_and_the_others_keep_their_figure(copy: Path, tmp_path: Path) -> None:
+    before = json.loads((copy / "steps.json").read_text())
+    more = CONFIG["models"] | {"wide": {"parent": "gpt-tied", "d_model": 16}}
+    assert main(["compare", write(tmp_path / "more", models=more, seeds=[1]), "--out", str(copy)]) == 0
+    after = json.loads((copy / "steps.json").read_text())
+    assert after.keys() - before.keys() == {"wide"}
+    assert before.items() <= after.items()
+
+
+# --- the command
+
+
+def test_the_plan_is_shown_and_nothing_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    factors = CONFIG["factors"] | {"table": {"none": {}, "start": {"start_momentum": "embedded"}}}
+    match = {"parent": "gpt-tied-none", "lr": [4e-3, 8e-3], "match": {"parameters": "symp-tied-start", "by": "d_model"}}
+    asked = write(tmp_path, factors=factors, models={"wide": match}, baseline="gpt-tied-none")
+    assert main(["compare", asked, "--out", str(tmp_path / "out"), "--plan"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert not (tmp_path / "out").exists()
+    assert "symp-untied-start" in shown
+    assert "wide has d_model = " in shown
+    assert "parameters are nearest to the" in shown
+    assert "Refused: gpt-tied-start, gpt-untied-start: start_momentum = 'embedded' belongs to" in shown
+    assert "2 runs choose the rates, and more where one is the outermost: 4 steps." in shown
+    assert "14 runs are reported: 6 steps." in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [
+        (["--models.deep.lr", "0.25"], {"deep": ("0.25", "n_layer 3"), "gpt-tied": ("softmax-baseline",)}),
+        (["--models.new.variant", "softmax-ab2", "--models.new.lr=0.5"], {"new": ("softmax-ab2", "0.5")}),
+    ],
+)
+def test_one_option_of_one_model_leaves_its_others(
+    options: list[str], rows: dict[str, tuple[str, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", write(tmp_path), "--plan", *options]) == 0
+    shown = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if line.startswith("│")}
+    for name, words in rows.items():
+        assert all(word in shown[name] for word in words), shown[name]
+
+
+def no_test(folder: Path) -> list[str]:
+    return ["compare", write(folder, common=CONFIG["common"] | {"data": {"corpus": "storybook:200"}})]
+
+
+def no_comparison(folder: Path) -> list[str]:
+    (folder / "out").mkdir()
+    (folder / "out/file").touch()
+    return ["compare", write(folder)]
+
+
+def no_jobs(folder: Path) -> list[str]:
+    return ["compare", write(folder), "--jobs", "0"]
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (no_test, "has no test split: give common.data.test a share"),
+        (no_comparison, "exists and is left alone"),
+        (no_jobs, "jobs must be at least 1"),
+    ],
+)
+def test_refusals(
+    command: Callable[[Path], list[str]], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    assert why in capsys.readouterr().err
+    assert not (tmp_path / "out/compare.yaml").exists()

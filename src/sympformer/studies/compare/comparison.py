@@ -1,135 +1,93 @@
-"""A comparison's folder and the order of its work: prepare the text, choose the rates, train the seeds.
+"""A comparison's folder and the order of its work: measure the steps, choose the rates, train and score the seeds.
 
-compare.yaml  calibration.json  costs.json  runs/<model>/choose-lr<rate>-seed<seed>/  runs/<model>/final-seed<seed>/
+compare.yaml  steps.json  results.json  runs/<model>/choose-lr<rate>-seed<seed>/  runs/<model>/final-seed<seed>/
+
+A run is a child process, and its folder says how far it is: what is done is skipped, what was cut is gone on with. A
+folder may get more models and more seeds; a run that is there with other settings than those asked for is refused.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import yaml
 
-from sympformer.atomic import is_new, staged_folder, write_file
 from sympformer.data import Prepared
 from sympformer.errors import InputError
-from sympformer.locks import Busy, Lock
+from sympformer.files import Busy, check_new, locked, write
+from sympformer.machine import usable_cores
 from sympformer.models import ModelConfig
-from sympformer.provenance import Code, this_code
-from sympformer.safe_files import read_sealed, sealed
-from sympformer.studies.bench.costs import memory_mb, tokens_per_second
-from sympformer.studies.compare.assemble import Entry, ScoredRun, describe_data, make_results, older, one_code
-from sympformer.studies.compare.budgets import Budget
-from sympformer.studies.compare.calibration import PASSES, Timing, seconds_a_step, time_steps
-from sympformer.studies.compare.grid import Outcome, outcome, run_cells
-from sympformer.studies.compare.plan import CHOOSE, FINAL, Cell, CompareConfig
-from sympformer.studies.compare.workers import Board, Workers
+from sympformer.progress import Bar
+from sympformer.studies.compare import cell, children, steps
+from sympformer.studies.compare.plan import Budget, CompareConfig, Plan, unfold
+from sympformer.studies.compare.records import Entry, Run, describe_data, make_results
 from sympformer.studies.results.results import Results
-from sympformer.studies.scoring.score import kept_score, score_cell
+from sympformer.training import TrainConfig
 from sympformer.training.choices import choose_model, open_data
-from sympformer.training.config import read_yaml
+from sympformer.training.config import load_config
 from sympformer.training.engine import pick_device
-from sympformer.training.origin import check_data
-from sympformer.training.run import run_codes
+from sympformer.training.run import CONFIG as RUN_CONFIG
 
-CONFIG, CALIBRATION, COSTS = "compare.yaml", "calibration.json", "costs.json"
-Choosing = dict[str, dict[float, Outcome]]  # model -> rate -> what came of it
-LABELS = {CHOOSE: "choosing rates", FINAL: "training"}
-MEANT = {CHOOSE: "that choose the learning rates", FINAL: "that are reported"}
+CONFIG = "compare.yaml"
+PASSES = 5, 2  # processes in which the steps of a model are timed: for a budget in seconds, and for the table alone
 CHOSEN = "Learning rates were chosen on validation data; every loss in the table is on test data that chose nothing."
 GIVEN = "Learning rates were given, not searched for here; every loss in the table is on test data."
-CHOSEN_IN = (
-    "All cells of a level of {} have one rate, that with the lowest mean validation loss in its cells {}; "
-    "cells in which it was not tried have it as given."
-)
 TIMED = (
-    "All models had equal seconds of training steps. What a step takes was measured once before training, all models "
-    "in turn, in processes of their own ({}, threads: {}), and made the seconds into steps: {}."
+    "All models had equal seconds of training steps: what a step takes was measured before training and made the "
+    "seconds into steps: {}."
+)
+MEASURED = (
+    "Tokens/s and memory are of a run's own steps, all models in turn before training, in processes of their own ({}, "
+    "threads: {}), and give the seconds to the baseline's loss; seconds of a run are by its own clock, on a machine "
+    "that may have been busy."
 )
 NOTES = [
     "Differences are paired by seed: all models of a seed see the same batches in the same order. "
     "Intervals are Student's, 95 % for each difference by itself; verdicts after Holm hold for all differences of a "
     "table, or of a family named in the config, together.",
-    "Tokens/s and memory were measured beside each other after training, and give the seconds to the baseline's loss; "
-    "seconds of a run are by its own clock, on a machine that may have been busy.",
     "Every trained model was audited (causality, prefix, batch, cache); one that fails is struck out and not ranked.",
 ]
 
 
 @dataclass(frozen=True)
-class Grid:
-    """The trained runs: every model's chosen rate, and the outcomes of both stages."""
+class Trained:
+    """All runs of a comparison. tried: model -> rate -> the run that chose; rates: of the models that have one."""
 
+    tried: dict[str, dict[float, Run]]
     rates: dict[str, float]
-    choosing: Choosing
-    choosing_cells: list[Cell]
-    cells: list[Cell]
-    outcomes: list[Outcome]
-
-    def first_runs(self) -> dict[str, str]:
-        """Model -> the folder of its first run that did not diverge."""
-        runs: dict[str, str] = {}
-        for cell, done in zip(self.cells, self.outcomes, strict=True):
-            if done.diverged is None:
-                runs.setdefault(cell.model, cell.folder)
-        return runs
+    runs: dict[str, list[Run]]
 
 
 class Comparison:
-    """A comparison in its folder."""
+    """A comparison in its folder. jobs: runs at a time."""
 
-    def __init__(self, root: Path, config: CompareConfig, mixed_code: bool = False) -> None:
-        """mixed_code: take runs of different code into one table, which then says so."""
-        self.root, self.config, self.mixed_code = root, config, mixed_code
+    def __init__(self, root: Path, config: CompareConfig, jobs: int = 1) -> None:
+        self.root, self.config, self.jobs = root, config, jobs
 
-    @classmethod
-    def create(cls, root: Path, config: CompareConfig, mixed_code: bool = False) -> "Comparison":
-        """Begin, or go on with the same one."""
-        if (root / CONFIG).is_file():
-            return cls._taken_up(root, config, mixed_code)
-        if not is_new(root):
-            raise InputError(f"{root} exists and holds no comparison: choose another --out")
-        with staged_folder(root) as work:
-            write_file(work / CONFIG, yaml.safe_dump(config.to_dict(), sort_keys=False))
-        return cls(root, config, mixed_code)
-
-    @classmethod
-    def _taken_up(cls, root: Path, config: CompareConfig, mixed_code: bool) -> "Comparison":
-        """Go on, where the runs are the same; how they are read may have changed, and seeds may be new."""
-        before = cls.open(root)
-        if changed := config.differences(before.config):
-            raise InputError(
-                f"{root} holds another comparison ({', '.join(changed)}; see its {CONFIG}): choose another --out"
-            )
-        if config != before.config:
-            with before.lock():
-                write_file(root / CONFIG, yaml.safe_dump(config.to_dict(), sort_keys=False))
-        return cls(root, config, mixed_code)
-
-    def lock(self) -> Lock:
-        """While one process works on a comparison, no other does."""
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """The folder, made or taken up; in the block no other process works on it."""
+        if not (self.root / CONFIG).is_file():
+            check_new(self.root)
+        _ = self.plan  # what is wrong with the text or the models is said before anything is written
         try:
-            return Lock(self.root / CONFIG)
+            with locked(self.root / CONFIG):
+                self._check_runs()
+                write(self.root / CONFIG, yaml.safe_dump(self.config.to_dict(), sort_keys=False))
+                yield
         except Busy:
             raise Busy(f"another process is at work on the comparison in {self.root}: wait for it") from None
 
-    @classmethod
-    def open(cls, root: Path, mixed_code: bool = False) -> "Comparison":
-        """One that `create` began."""
-        if not (root / CONFIG).is_file():
-            what = "holds no comparison" if root.is_dir() else "does not exist"
-            raise InputError(f"{root} {what}: make one with 'sympformer compare FILE.yaml --out {root}'")
-        try:
-            return cls(root, CompareConfig.from_dict(read_yaml(root / CONFIG)), mixed_code)
-        except (TypeError, KeyError, ValueError) as error:
-            raise InputError(f"{root / CONFIG} is damaged ({error}): it cannot be continued") from error
-
-    def check_data(self, trust: bool) -> None:
-        """Refuse to open what a comparison from elsewhere names as its data, unless it is trusted."""
-        for config in sorted(self.root.glob("runs/*/*/config.yaml")):
-            check_data(config.parent, self.config.common.data, trust)
+    def _check_runs(self) -> None:
+        """Refuse, before anything is written, runs with other settings; their rates are looked at one by one later."""
+        for file in sorted(self.root.glob(f"runs/*/*/{RUN_CONFIG}")):
+            theirs, model = load_config(file), file.parent.parent.name
+            choosing = file.parent.name.startswith("choose")
+            if model in self.plan.models and (budget := self.config.choose if choosing else self.config.budget):
+                cell.check_same(self._cell(model, theirs.lr, theirs.seed, budget), file.parent)
 
     @cached_property
     def prepared(self) -> Prepared:
@@ -143,216 +101,149 @@ class Comparison:
         return prepared
 
     @cached_property
-    def plan(self) -> CompareConfig:
-        """The config with the sizes that follow from the text."""
-        matched = any(self.config.match_of(name) for name in self.config.models)
-        return self.config.sized(self.prepared.tokenizer) if matched else self.config
-
-    def train(self, workers: Workers) -> Grid:
-        """Run what is missing of the grid."""
-        _ = self.prepared, this_code()  # before any worker asks for them, or the source changes under way
-        self._calibrate(workers)
-
-        def run(cells: list[Cell], stage: str) -> list[Outcome]:
-            totals = [self._total_steps(cell) for cell in cells]
-            return run_cells(self.root, cells, totals, workers, LABELS[stage], self.mixed_code)
-
-        return self._grid(run)
-
-    def finished(self) -> Grid:
-        """The grid of a comparison whose runs are all there; says how many are missing otherwise."""
-
-        def find(cells: list[Cell], stage: str) -> list[Outcome]:
-            done = [outcome(self.root, cell, self._total_steps(cell)) for cell in cells]
-            found = [one for one in done if one is not None]
-            if len(found) < len(cells):
-                raise InputError(
-                    f"the comparison in {self.root} is half-finished: "
-                    f"{len(cells) - len(found)} of the {len(cells)} runs {MEANT[stage]} are missing; {self._go_on}"
-                )
-            return found
-
-        return self._grid(find)
-
-    def _grid(self, outcomes: Callable[[list[Cell], str], list[Outcome]]) -> Grid:
-        """Both stages in turn: the second one's runs follow from the first one's outcomes."""
-        first: list[Cell] = []
-        choosing: Choosing = {}
-        while next_cells := self._choosing_cells(choosing):
-            first += next_cells
-            for cell, done in zip(next_cells, outcomes(next_cells, CHOOSE), strict=True):
-                choosing.setdefault(cell.model, {})[cell.lr] = done
-        rates = self._rates(choosing)
-        cells = list(self.plan.final_cells(rates, self._steps(self.config.budget)))
-        return Grid(rates, choosing, first, cells, outcomes(cells, FINAL))
-
-    # --- parts
-
-    @property
-    def _go_on(self) -> str:
-        return f"go on with 'sympformer compare {self.root / CONFIG} --out {self.root}'"
-
-    def _total_steps(self, cell: Cell) -> int:
-        return cell.config.total_steps(choose_model(cell.config.model).block_size)
-
-    def _choosing_cells(self, choosing: Choosing) -> list[Cell]:
-        """What to train next in order to choose the rates."""
-        return self.plan.choosing_cells(_losses(choosing), self._steps(self.config.choose))
-
-    def _rates(self, choosing: Choosing) -> dict[str, float]:
-        """Each model's rate by validation loss; a model that diverged at every rate has none."""
-        return self.config.chosen_rates(_losses(choosing))
-
-    def _steps(self, budget: Budget | None) -> dict[str, int]:
-        """Steps of every model under a budget of seconds, from what a step of it took when that was measured."""
-        if budget is None or not budget.timed:
-            return {}
-        if not (self.root / CALIBRATION).is_file():
-            raise InputError(f"the comparison in {self.root} is half-finished: {self._go_on}")
-        block_size = self.model_configs[budget.seconds_of or self.config.baseline].block_size
-        length = self.config.common.replace(steps=budget.steps, tokens=budget.tokens)
-        return budget.steps_of(read_sealed(self.root / CALIBRATION)["seconds_a_step"], length.total_steps(block_size))
-
-    def _calibrate(self, workers: Workers) -> None:
-        """Measure the steps that a budget in seconds needs, once: who goes on later has the same."""
-        timed = any(budget is not None and budget.timed for budget in (self.config.budget, self.config.choose))
-        if not timed or (self.root / CALIBRATION).is_file():
-            return
-        if pick_device(self.config.common) != "cpu":
-            raise InputError("a budget in seconds is measured on the CPU: give tokens, or set common.device to cpu")
-        timings: dict[str, list[Timing]] = {name: [] for name in self.model_configs}
-        with Board("measuring steps", PASSES * len(timings)) as board:
-            for name in [*timings] * PASSES:
-                found = workers.alone(time_steps, (self.config.common, self.model_configs[name]))
-                timings[name].append(found)
-                board.finished(f"{name}: {1e3 * median(found.seconds):.1f} ms, {found.clock}, threads: {found.threads}")
-        write_file(self.root / CALIBRATION, sealed(seconds_a_step(timings) | {"code": this_code().to_dict()}))
+    def plan(self) -> Plan:
+        """The models, with the sizes that follow from the text."""
+        return unfold(self.config, self.prepared.tokenizer.padded_vocab_size)
 
     @cached_property
     def model_configs(self) -> dict[str, ModelConfig]:
         """The full config of every model."""
-        tokenizer = self.prepared.tokenizer
-        return {name: choose_model(self.plan.model_options(name), tokenizer) for name in self.config.models}
+        return {name: choose_model(model.options, self.prepared.tokenizer) for name, model in self.plan.models.items()}
 
-    def costs(self) -> dict[str, Any]:
-        """Training speed and memory of every model, measured once, beside each other, and kept."""
-        file = self.root / COSTS
-        if not file.is_file():
-            models, batch = self.model_configs, self.config.common.batch_size
-            speeds = self._calibrated_speeds() or tokens_per_second(models, batch)
-            costs = {"tokens_per_second": speeds, "memory_mb": memory_mb(models, batch)}
-            write_file(file, sealed(costs | {"code": this_code().to_dict()}))
-        return read_sealed(file)
+    # --- training
 
-    def _calibrated_speeds(self) -> dict[str, float] | None:
-        """The speeds that made seconds into steps, where there was such a budget: one table has one speed a model."""
-        if not (self.root / CALIBRATION).is_file():
+    @cached_property
+    def steps(self) -> dict[str, dict[str, Any]]:
+        """What a step of every model takes."""
+        pick_device(self.config.common)  # for the children too, before any of them starts
+        timed = any(budget is not None and budget.timed for budget in (self.config.budget, self.config.choose))
+        passes = PASSES[0] if timed else PASSES[1]
+        return steps.measured(self.root / steps.FILE, self.config.common, self.model_configs, self._threads, passes)
+
+    def train(self) -> Trained:
+        """Run what is missing: the runs that choose a rate, rate by rate, and those that are reported, seed by seed."""
+        _ = self.steps  # while nothing else is at work
+        tried: dict[str, dict[float, Run]] = {name: {} for name in self.plan.models}
+        models, choose, extend = self.plan.models, self.config.choose, self.config.extend
+        while asked := [(name, r) for name, m in models.items() for r in m.next_rates(_losses(tried[name]), extend)]:
+            assert choose is not None  # the plan refuses several rates without it
+            configs = [self._cell(name, rate, self.config.choose_seed, choose) for name, rate in asked]
+            for (name, rate), run in zip(asked, self._run("choosing rates", configs), strict=True):
+                tried[name][rate] = run
+        best = {name: model.best_rate(_losses(tried[name])) for name, model in models.items()}
+        rates = {name: rate for name, rate in best.items() if rate is not None}
+        reported = [self._cell(name, rates[name], s, self.config.budget) for s in self.config.seeds for name in rates]
+        runs: dict[str, list[Run]] = {name: [] for name in models}
+        for run in self._run("training", reported, scored=True):
+            runs[run.folder.parent.name].append(run)
+        return Trained(tried, rates, runs)
+
+    def _cell(self, model: str, lr: float, seed: int, budget: Budget) -> TrainConfig:
+        """The config of one run."""
+        config = self.plan.run(model, lr, seed, budget, self._steps(budget, model), budget is self.config.choose)
+        return config.replace(out=str(self.root / str(config.out)))
+
+    def _steps(self, budget: Budget, model: str) -> int | None:
+        """Steps of a model under a budget of seconds, from what a step of it took when that was measured."""
+        if not budget.timed:
             return None
-        texts = self.config.common.global_batch()
-        found = read_sealed(self.root / CALIBRATION)["seconds_a_step"]
-        return {name: texts * self.model_configs[name].block_size / seconds for name, seconds in found.items()}
+        seconds = budget.seconds
+        if budget.seconds_of is not None:
+            length = self.config.common.replace(steps=budget.steps, tokens=budget.tokens)
+            total = length.total_steps(self.model_configs[budget.seconds_of].block_size)
+            seconds = total * self.steps[budget.seconds_of]["seconds"]
+        assert seconds is not None
+        return max(1, round(seconds / self.steps[model]["seconds"]))
 
-    def score(self, grid: Grid, workers: Workers) -> list[dict[str, Any] | None]:
-        """The scores of the reported runs, made where they are missing; None for a run that diverged.
+    def _run(self, label: str, configs: Sequence[TrainConfig], scored: bool = False) -> list[Run]:
+        """Train what is not done yet; the runs in the order of their configs."""
+        found = [cell.finished(config, scored) for config in configs]
+        missing = [i for i, run in enumerate(found) if run is None]
+        commands, done = [cell.command(configs[i], scored) for i in missing], len(configs) - len(missing)
+        with Bar(label, len(configs)) as bar:
+            if done:
+                bar.say(f"{label}: {done} of {len(configs)} are done already")
+            bar.update(done)
+            for k, _ in children.run_all(commands, self.jobs, self._threads):
+                done += 1
+                config = configs[missing[k]]
+                found[missing[k]] = run = cell.finished(config, scored)
+                if run is None:
+                    raise InputError(f"{config.out} did not finish; its log.txt may say why")
+                bar.say(f"{label} {done}/{len(configs)}  {_what(run, scored)}")
+                bar.update(done)
+        return [run for run in found if run is not None]
 
-        A run whose weights are of no use on test data has diverged too: its outcome then says so.
-        """
-        folders = [self.root / cell.folder for cell in grid.cells]
-        whole = [i for i, done in enumerate(grid.outcomes) if done.diverged is None]
-        scores = [kept_score(folder) if i in whole else None for i, folder in enumerate(folders)]
-        missing = [i for i in whole if scores[i] is None]
-        with Board("scoring on test data", len(whole), len(whole) - len(missing)) as board:
-            for k, score in workers.run(score_cell, [(folders[i],) for i in missing]):
-                i = missing[k]
-                if isinstance(score, str):
-                    grid.outcomes[i] = replace(grid.outcomes[i], diverged=score)
-                else:
-                    scores[i] = score
-                what = score if isinstance(score, str) else f"test loss {score['last']['loss']:.4f}"
-                board.finished(f"{grid.cells[i].describe()}: {what}")
-        return scores
+    @property
+    def _threads(self) -> int:
+        return max(1, usable_cores() // self.jobs)
 
-    def results(self, grid: Grid, workers: Workers) -> Results:
-        """Everything measured, ready for tables, plots and the report."""
-        codes: dict[str, list[Code]] = {name: [] for name in self.config.models}
-        for cell in (*grid.choosing_cells, *grid.cells):
-            codes[cell.model] += run_codes(self.root / cell.folder)
-        advice = "compare again with another --out"
-        one_code([code for of_model in codes.values() for code in of_model], advice, self.mixed_code)
-        scores, costs = self.score(grid, workers), self.costs()
-        entries = []
-        for name, cfg in self.model_configs.items():
-            mine = [i for i, cell in enumerate(grid.cells) if cell.model == name]
-            tried = grid.choosing.get(name, {})
-            scored = [ScoredRun(self.root / grid.cells[i].folder, s) for i in mine if (s := scores[i]) is not None]
-            entries.append(
-                Entry(
-                    name=name,
-                    options=self.plan.model_options(name),
-                    cfg=scored[0].cfg if scored else cfg,  # what was trained, whatever a preset says by now
-                    runs=scored,
-                    lr=grid.rates.get(name),
-                    rates={lr: done.validation_loss for lr, done in tried.items()},
-                    diverged=tuple(why for i in mine if (why := grid.outcomes[i].diverged))
-                    or (() if mine else self._no_rate(name, grid)),
-                    tokens_per_second=costs["tokens_per_second"][name],
-                    memory_mb=costs["memory_mb"][name],
-                    codes=tuple(codes[name]),
-                    parent=self.config.models[name].get("parent"),
-                )
-            )
+    # --- results
+
+    def results(self, trained: Trained) -> Results:
+        """Everything measured, ready for tables, plots and the page."""
         return make_results(
             self.root.name,
-            entries,
-            self.config.baseline,
-            "loss",
-            self.config.budget.describe(),
+            [self._entry(name, trained) for name in self.plan.models],
+            families=self.config.families,
+            baseline=self.config.baseline,
+            metric="loss",
+            budget=self.config.budget.describe(),
             seeds=self.config.seeds,
             data=describe_data(self.prepared),
             config=self._recipe(),
-            notes=[*older(entries), *self._notes(grid), *NOTES],
-            reference=self.config.reference,
-            families=self.config.families,
+            notes=self._notes(any(trained.tried.values())),
+            reference=self.config.reference if self.config.reference != self.config.baseline else None,
+            beside=self.config.beside,
             factors={factor: list(levels) for factor, levels in self.config.factors.items()},
-            cells=self.config.factorial.cells,
-            refused=self.config.refused,
-            beside=self._beside(),
+            refused=self.plan.refused,
         )
 
-    def _beside(self) -> dict[str, dict[str, float]]:
-        """What a publication reports for some of the models, by heading."""
-        found: dict[str, dict[str, float]] = {}
-        for what, word in {"last": "last", "best": "best", "seconds": "s"}.items():
-            if figures := {name: own[what] for name, own in self.config.published.items() if what in own}:
-                found[f"{word}, published"] = figures
-        return found
-
-    def _no_rate(self, name: str, grid: Grid) -> tuple[str, ...]:
-        """Why a model has no rate: what diverged where its rate was to be chosen."""
-        group = next(group for group in self.config.rate_groups if name in group.members)
-        return tuple(done.diverged or "" for cell in group.chosen_in for done in grid.choosing.get(cell, {}).values())
+    def _entry(self, name: str, trained: Trained) -> Entry:
+        model, cost, runs = self.plan.models[name], self.steps[name], trained.runs[name]
+        tried, whole = trained.tried[name], [run for run in runs if run.diverged is None]
+        cfg = whole[0].cfg if whole else self.model_configs[name]  # what was trained, whatever a preset says by now
+        return Entry(
+            name=name,
+            options=model.options,
+            cfg=cfg,
+            runs=whole,
+            lr=trained.rates.get(name),
+            rates=_losses(tried),
+            diverged=tuple(run.diverged for run in runs or tried.values() if run.diverged is not None),
+            tokens_per_second=self.config.common.global_batch() * cfg.block_size / cost["seconds"],
+            memory_mb=cost["memory_mb"],
+            codes=tuple(code for run in (*tried.values(), *runs) for code in run.codes),
+            parent=model.parent,
+            levels=model.levels,
+        )
 
     def _recipe(self) -> dict[str, Any]:
         """The config as it was given, and what its models are where that depends on others."""
-        recipe, plan = self.config.to_dict(), self.plan
-        if any({"parent", "match"} & set(options) for options in plan.models.values()):
-            recipe["options"] = {name: plan.model_options(name) for name in plan.models}
+        recipe, models = self.config.to_dict(), self.plan.models
+        if self.config.factors or any({"parent", "match"} & set(options) for options in self.config.models.values()):
+            recipe["options"] = {name: model.options for name, model in models.items()}
         return recipe
 
-    def _notes(self, grid: Grid) -> list[str]:
+    def _notes(self, chosen: bool) -> list[str]:
         """How rates, sizes and steps came about, and what there is not."""
-        notes = [CHOSEN if grid.choosing else GIVEN]
-        if grid.choosing and (chosen := self.config.choose_in) is not None:
-            notes.append(CHOSEN_IN.format(chosen.factor, " and ".join(chosen.cells)))
-            wishes = (group.disagreement(_losses(grid.choosing)) for group in self.config.rate_groups)
-            notes += [wish for wish in wishes if wish]
-        notes += self.plan.matches()
-        if self.config.budget.timed:
-            found, steps = read_sealed(self.root / CALIBRATION), self._steps(self.config.budget)
-            each = ", ".join(f"{name} {count:,}" for name, count in steps.items())
-            notes.append(TIMED.format(found["clock"], found["threads"], each))
-        return notes + self.config.refusals()
+        budget, cost = self.config.budget, self.steps[self.config.baseline]
+        notes = [CHOSEN if chosen else GIVEN, *self.plan.notes()]
+        if budget.timed:
+            each = ", ".join(f"{name} {self._steps(budget, name):,}" for name in self.plan.models)
+            notes.append(TIMED.format(each))
+        return [*notes, NOTES[0], MEASURED.format(cost["clock"], cost["threads"]), NOTES[1]]
 
 
-def _losses(choosing: Choosing) -> dict[str, dict[float, float]]:
-    return {model: {rate: done.validation_loss for rate, done in of.items()} for model, of in choosing.items()}
+def _losses(tried: dict[float, Run]) -> dict[float, float]:
+    return {rate: run.validation_loss for rate, run in tried.items()}
+
+
+def _what(run: Run, scored: bool) -> str:
+    """A finished run in words."""
+    kind = "chosen rate" if scored else "rate"
+    came = run.diverged or f"validation loss {run.validation_loss:.4f}"
+    if run.diverged is None and scored:
+        came += f", test loss {run.figure('loss'):.4f}"
+    seconds = f" ({run.evaluations[-1]['seconds']:.0f} s)" if run.evaluations else ""
+    return f"{run.folder.parent.name}, {kind} {run.config.lr:g}, seed {run.config.seed}: {came}{seconds}"
