@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from sympformer.files import write
+from sympformer.files import tidy, write
 from sympformer.pages import Html, asset, document, joined, tag, theme_button, write_page
 from sympformer.progress import steps_with_progress
 from sympformer.studies.results import tables
@@ -49,6 +49,7 @@ def write_all(results: Results, folder: Path, links: Mapping[str, str] | None = 
         contents |= {f"{drawn[i].name}.svg": drawn[i].svg, f"{drawn[i].name}.png": _png(drawn[i])}
     contents[PAGE] = page(results, drawn, links)
     folder.mkdir(parents=True, exist_ok=True)
+    tidy(folder)
     for name in OURS:
         if name not in contents:
             (folder / name).unlink(missing_ok=True)
