@@ -52,7 +52,7 @@ def test_a_comparison_is_reported_from_its_results_alone(
     assert "symp-tied" in (tmp_path / "page.html").read_text()
     capsys.readouterr()
     assert main(["report", str(finished), str(tmp_path / "kept")]) == 2
-    assert "with its own models and baseline: name it alone" in said(capsys)
+    assert "with its own models, baseline and metric: name it alone" in said(capsys)
 
 
 @pytest.mark.parametrize(

@@ -158,9 +158,9 @@ def test_a_committed_results_json_is_redrawn(tmp_path: Path, capsys: pytest.Capt
     assert (tmp_path / "results.json").read_bytes() == kept
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "new" / "page.html")]) == 0
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["page.html"]
-    assert main(["report", str(tmp_path), "--watch"]) == 2
-    assert "holds results and no runs" in capsys.readouterr().err
-    assert main(["report", str(tmp_path), str(tmp_path)]) == 2
+    for more in ([str(tmp_path)], ["--baseline", "gpt"], ["--metric", "bits_per_byte"]):
+        assert main(["report", str(tmp_path), *more]) == 2
+        assert "its own models, baseline and metric: name it alone" in capsys.readouterr().err
 
 
 def test_what_an_earlier_result_left_goes_and_what_cannot_be_drawn_writes_nothing(

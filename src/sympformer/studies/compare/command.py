@@ -61,8 +61,8 @@ def report(targets: list[str], out: str | None = None, baseline: str | None = No
 
     first, page = Path(targets[0]), Path(out or Path("runs") / PAGE)
     finished = (first / FILE).is_file()
-    if (finished or (first / CONFIG).is_file()) and (len(targets) > 1 or baseline is not None):
-        raise InputError(f"{first} is a comparison with its own models and baseline: name it alone")
+    if (finished or (first / CONFIG).is_file()) and (len(targets) > 1 or baseline is not None or metric != "loss"):
+        raise InputError(f"{first} is a comparison with its own models, baseline and metric: name it alone")
     if (first / CONFIG).is_file() and not finished:
         again = f"go on with 'sympformer compare {first / CONFIG} --out {first}'"
         raise InputError(f"the comparison in {first} is half-finished: {again}")

@@ -4,7 +4,7 @@ tables and plots as files of their own."""
 import base64
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,8 @@ MOODS = {"better": "better", NOT_SHOWN: "same", "passed": "same"} | dict.fromkey
 )
 
 
-def write_all(results: Results, folder: Path, links: Mapping[str, str] | None = None) -> Path:
-    """Write results.json, tables, plots and the page; returns the page's path. Those of an earlier result go.
-
-    links: model -> a page beside it that shows the model at work.
-    """
+def write_all(results: Results, folder: Path) -> Path:
+    """Write results.json, tables, plots and the page; returns the page's path. Those of an earlier result go."""
     contents: dict[str, str | bytes] = {FILE: results.to_json()}
     for table in tables_of(results):
         forms = {"csv": tables.as_csv, "md": tables.markdown, "tex": tables.latex}
@@ -47,7 +44,7 @@ def write_all(results: Results, folder: Path, links: Mapping[str, str] | None = 
     drawn = pictures(results)
     for i in steps_with_progress(len(drawn), "plotting"):
         contents |= {f"{drawn[i].name}.svg": drawn[i].svg, f"{drawn[i].name}.png": _png(drawn[i])}
-    contents[PAGE] = page(results, drawn, links)
+    contents[PAGE] = page(results, drawn)
     folder.mkdir(parents=True, exist_ok=True)
     tidy(folder)
     for name in OURS:
@@ -58,9 +55,9 @@ def write_all(results: Results, folder: Path, links: Mapping[str, str] | None = 
     return folder / PAGE
 
 
-def write_report(results: Results, file: Path, links: Mapping[str, str] | None = None) -> None:
+def write_report(results: Results, file: Path) -> None:
     """Write the page alone."""
-    write_page(file, lambda: page(results, pictures(results), links), "the report")
+    write_page(file, lambda: page(results, pictures(results)), "the report")
 
 
 def show(results: Results, samples: bool = False) -> None:
@@ -80,7 +77,7 @@ def show(results: Results, samples: bool = False) -> None:
             console.print(sample["text"], markup=False)
 
 
-def page(results: Results, drawn: Sequence[Picture], links: Mapping[str, str] | None = None) -> Html:
+def page(results: Results, drawn: Sequence[Picture]) -> Html:
     """The whole page."""
     first, *others = tables_of(results)
     parts = {
@@ -94,13 +91,11 @@ def page(results: Results, drawn: Sequence[Picture], links: Mapping[str, str] | 
     }
     shown = {title: part for title, part in parts.items() if part}
     ids = {title: title.lower().replace(" ", "-") for title in shown}
-    watched = [tag("a", name, href=file) for name, file in (links or {}).items()]
     header = tag(
         "header",
         tag("h1", results.title),
         tag("p", verdict(results), class_="verdict"),
         tag("p", first.title, class_="compared"),
-        tag("p", "Watch their tokens move: ", joined(watched, ", "), ".") if watched else "",
         tag("nav", *(tag("a", title, href=f"#{ids[title]}") for title in shown), theme_button(), aria_label="Sections"),
     )
     sections = [tag("section", tag("h2", title), part, id=ids[title]) for title, part in shown.items()]
