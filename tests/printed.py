@@ -47,13 +47,11 @@ PYTHON = {  # the same for the blocks
 BEFORE = {
     "sympformer report runs/mine runs/other": ("runs/mine", "runs/other"),
     "sympformer report runs/first runs/second": ("runs/first", "runs/second"),
-    "sympformer data info --data data/texts-gpt2": ("data/texts-tokenizer", "data/texts-gpt2"),
     "sympformer watch runs/gpt runs/yurii runs/mine": ("runs/mine", "runs/gpt"),
     "runs/yurii": ("runs/mine", "runs/yurii"),
     "sympformer report runs/demo": ("runs/which", "runs/demo"),
     "sympformer report runs/compare --watch": ("runs/demo", "runs/compare"),
     "exported/": ("hf/mine", "exported"),
-    "data/storybook-bpe-2048": ("data/my-texts-tokenizer", "data/storybook-bpe-2048"),
 }
 LEFT_OUT = {
     "make ": "sets up from the network and runs everything: the integrator's",

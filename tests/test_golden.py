@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 import sympformer as sf
 from sympformer import data, flows
-from sympformer.data.corpora import open_corpus
 from sympformer.data.probes import KINDS, probe_set
 from sympformer.data.tokenizers import make_tokenizer
 from sympformer.training.config import TrainConfig
@@ -245,8 +244,8 @@ def texts() -> dict[str, str]:
     found: dict[str, str] = {}
     for name in ("storybook", "storybook:1000"):
         splits: dict[str, list[str]] = {}
-        for document in open_corpus(name):
-            splits.setdefault(document.split, []).append(document.text)
+        for split, text in data.find(data.DataConfig(corpus=name)).documents():
+            splits.setdefault(split, []).append(text)
         found |= {f"{name} {split}": sha256(documents) for split, documents in sorted(splits.items())}
     for kind in KINDS:
         probes = probe_set(kind)

@@ -94,7 +94,7 @@ def test_devices_in_a_foreign_folder(run: Path, tmp_path: Path, capsys: pytest.C
         shutil.copytree(prepared, copy)
         (copy / name).unlink()
         (copy / name).symlink_to("/dev/zero")
-        error_of(capsys, "data", "info", str(copy))
+        error_of(capsys, "data", "info", str(copy), "--check=true")
         shutil.rmtree(copy)
     error_of(
         capsys, "data", "prepare", "--corpus=storybook:30", "--tokenizer=gpt2:/dev/zero", f"--out={tmp_path / 'x'}"

@@ -22,11 +22,11 @@ reveal_type(cfg)
 reveal_type(sf.ModelConfig(architecture="gpt"))
 reveal_type(sf.build_model(cfg))
 reveal_type(sf.flows.LogLinear(r=3.0))
-reveal_type(data.load_prepared("folder"))
+reveal_type(data.Tokens.open("folder"))
 reveal_type(training.load_run("folder").model)
 sf.build_modle(cfg)
 """
-REVEALED = ["ModelConfig", "ModelConfig", "LanguageModel", "LogLinear", "Prepared", "LanguageModel"]
+REVEALED = ["ModelConfig", "ModelConfig", "LanguageModel", "LogLinear", "Tokens", "LanguageModel"]
 # What lies below is not looked into: it takes most of a minute and tells nothing about our names.
 CONFIG = "[mypy]\nfollow_imports = silent\n[mypy-torch.*,numpy.*]\nfollow_imports = skip\n"
 

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import sympformer as sf
-from sympformer.data import BlockSampler, Prepared, prepare, validation_blocks
+from sympformer.data import BlockSampler, Tokens, prepare, validation_blocks
 from sympformer.hf import optimizer_groups
 from sympformer.inertia import inertia_scalars
 from sympformer.studies.results.statistics import paired_difference
@@ -48,8 +48,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     began, out = time.process_time(), Path(options.out)
-    book = prepare("storybook", "bpe:1024", out / "storybook", progress=False)
-    other = prepare(options.other, str(out / "storybook"), out / "other", test=0.08, progress=False)
+    book = prepare("storybook", "bpe:1024", out / "storybook")
+    other = prepare(options.other, str(out / "storybook"), out / "other", test=0.08)
 
     first = pretrained(book, 0, options)
     search: dict[str, dict[float, float]] = {arm: {} for arm in options.arms}
@@ -83,7 +83,7 @@ def main() -> None:
     print(json.dumps(result["minus plain"]))
 
 
-def pretrained(book: Prepared, seed: int, options: argparse.Namespace) -> Any:
+def pretrained(book: Tokens, seed: int, options: argparse.Namespace) -> Any:
     """A small GPT-2, trained on the storybook."""
     torch.manual_seed(seed)
     sizes: dict[str, Any] = {"n_layer": 4, "n_embd": options.width, "n_head": 4, "n_positions": options.length}
@@ -94,7 +94,7 @@ def pretrained(book: Prepared, seed: int, options: argparse.Namespace) -> Any:
     return model
 
 
-def finetuned(start: Any, arm: str, text: Prepared, seed: int, rate: float, steps: int) -> Any:
+def finetuned(start: Any, arm: str, text: Tokens, seed: int, rate: float, steps: int) -> Any:
     """A copy of a trained model after further training on another text."""
     model, inertia = copy.deepcopy(start), ARMS[arm]
     if inertia is not None:
@@ -103,7 +103,7 @@ def finetuned(start: Any, arm: str, text: Prepared, seed: int, rate: float, step
     return model
 
 
-def train(model: Any, text: Prepared, seed: int, rate: float, steps: int) -> None:
+def train(model: Any, text: Tokens, seed: int, rate: float, steps: int) -> None:
     sampler = BlockSampler(text.tokens("train"), model.config.n_positions, BATCH, seed)
     optimizer = torch.optim.AdamW(optimizer_groups(model, rate), betas=(0.9, 0.95), fused=True)
     factors = [group["lr"] / rate for group in optimizer.param_groups]
@@ -121,7 +121,7 @@ def train(model: Any, text: Prepared, seed: int, rate: float, steps: int) -> Non
 
 
 @torch.no_grad()
-def loss_on(model: Any, text: Prepared, split: str) -> float:
+def loss_on(model: Any, text: Tokens, split: str) -> float:
     """Nats per token, on at most 50,000 tokens."""
     blocks, total = validation_blocks(text.tokens(split), model.config.n_positions, 50_000), 0.0
     for inputs, targets in blocks.batches(32):

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sympformer.audit import audit_model
-from sympformer.data import BlockSampler, validation_blocks
+from sympformer.data import BlockSampler, open_tokens, validation_blocks
 from sympformer.flows import Field
 from sympformer.models import LanguageModel, build_model
 from sympformer.nn import View
@@ -28,7 +28,7 @@ from sympformer.nn.attention.softmax import LOG_Z_BOUND, RHO_BOUND, SoftmaxField
 from sympformer.nn.parts import merge_heads, split_heads
 from sympformer.progress import steps_with_progress
 from sympformer.training import evaluate_model, learning_rate, load_config, make_optimizers
-from sympformer.training.choices import choose_model, open_data
+from sympformer.training.choices import choose_model
 from sympformer.training.optimizer import clip_gradients, set_learning_rate
 
 
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="stop after so many steps (the schedule stays that of the whole run)")
     options = parser.parse_args()
     config = load_config(f"{options.run}/config.yaml")
-    prepared = open_data(config.data)
+    prepared = open_tokens(config.data)
     cfg = choose_model(config.model, prepared.tokenizer)
     if cfg.architecture != "sympformer" or cfg.attention != "softmax" or cfg.form != "own":
         parser.error("the leak is defined for a softmax SympFormer with form 'own'")

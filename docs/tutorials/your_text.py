@@ -36,7 +36,7 @@ def main(folder: Path, size: Size) -> training.TrainedRun:
 #
 # A corpus is a file or a folder: `.txt`, `.jsonl`, `.csv`, `.parquet`, plain or `.gz` ([data](../data.md)). So that
 # this page needs no download, the package tells stories of its own into a file; put your own text in its place. Blank
-# lines separate documents here.
+# lines separate documents here, which `separator` says: by itself a file of text is one document.
 def some_text(folder: Path, size: Size) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "stories.txt").write_text("\n\n".join(stories(size.stories)), encoding="utf-8")
@@ -57,7 +57,7 @@ def train(texts: Path, out: Path, size: Size) -> Path:
             "n_head": 4,
             "block_size": size.block_size,
         },
-        data=training.DataConfig(corpus=str(texts), tokenizer=size.tokenizer),
+        data=training.DataConfig(corpus=str(texts), separator="blank", tokenizer=size.tokenizer),
         steps=size.steps,
         eval_every=max(size.steps // 3, 1),
         out=str(out),
@@ -79,7 +79,7 @@ def look_at(out: Path) -> training.TrainedRun:
 
 # ## The same in the shell
 #
-#     sympformer train --data.corpus my-texts/ --tokens 600000 --out runs/mine
+#     sympformer train --data.corpus my-texts/ --data.separator blank --tokens 600000 --out runs/mine
 #     sympformer sample runs/mine --prompt "One day"
 #
 # Then [audit it](looking_ahead.md), [score it](../probes.md), [compare it](../comparing.md) with a GPT that had the

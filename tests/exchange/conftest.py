@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 import sympformer as sf
 from sympformer import audit, data
-from sympformer.data import Prepared
+from sympformer.data import Tokens as Prepared
 from sympformer.models import perturb_
 from sympformer.training import TrainConfig, run_training
 from sympformer.training import run as runs

@@ -30,7 +30,7 @@ TRAINING += [
 TRAINING += [
     f"model.{name}" for name in ("block_size", "h_x", "mu", "form", "heads", "causal", "mlp_ratio", "integrator")
 ]
-PREPARING = ["corpus", "tokenizer", "out", "seed", "validation", "test", "column", "separator", "limit", "overwrite"]
+PREPARING = ["corpus", "tokenizer", "out", "seed", "validation", "test", "column", "separator", "limit"]
 PREPARING += ["overlap_words"]
 FLOW = ["system", "dim", "particles", "integrators", "damping", "r", "m", "t0", "factor", "step", "max_passes", "form"]
 FLOW += ["condition", "causal", "start", "nu", "beta", "lam", "chi", "psi", "colour", "seed", "out", "format"]
@@ -51,7 +51,7 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
         ["--corpus=storybook:40", "--tokenizer=byte", "--out=new"],
         PREPARING,
     ),
-    "data info": (["--data=data"], ["data", "check", "preview"]),
+    "data info": (["data"], ["data", "check", "preview"]),
     "flow": (["--out=new", "--gif=false", "--max_passes=4", "--dim=2", "--particles=2", "--integrators=ab2"], FLOW),
     "watch": (["run", "--out=page.html"], ["text", "out", "trust_remote_code"]),
     "configs": (["cpu-small"], ["name", "out"]),

@@ -1,6 +1,5 @@
 """Runs, data and keys of other people: what is opened, and what only when it is trusted."""
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,8 @@ import pytest
 
 from sympformer import cli
 from sympformer.errors import InputError
-from sympformer.training import TrainConfig, run_training
 from sympformer.training import run as runs
-from sympformer.training.choices import cache_folder, open_data
+from sympformer.training import run_training
 from sympformer.training.config import DataConfig
 from sympformer.training.origin import KEY, check_data
 from tests.training.conftest import ConfigMaker
@@ -49,7 +47,7 @@ def test_ones_own_run_is_scored(run: Path, cache: Path, capsys: pytest.CaptureFi
     assert "nats per token" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", [["eval"], ["report"]])
+@pytest.mark.parametrize("command", [["eval"]])
 def test_data_that_a_run_from_elsewhere_names(
     command: list[str], elsewhere: Path, prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,7 +80,8 @@ def test_a_config_that_was_changed(
     def open_data(*args: Any) -> Any:
         raise AssertionError("it was opened")
 
-    monkeypatch.setattr("sympformer.training.choices.open_data", open_data)
+    monkeypatch.setattr("sympformer.data.tokens.open_tokens", open_data)
+    monkeypatch.setattr("sympformer.training.run.open_tokens", open_data)
     assert cli.main(["eval", str(forged(run, **data))]) == 2
     assert f"names {place}" in capsys.readouterr().err
 
@@ -92,7 +91,7 @@ def test_a_run_from_elsewhere_is_continued_when_its_data_are_trusted(
 ) -> None:
     line = ["train", "--resume=true", f"--out={elsewhere}", "--steps=3"]
     with monkeypatch.context() as patch:
-        patch.setattr("sympformer.training.run.open_data", lambda *args: pytest.fail("it was opened"))
+        patch.setattr("sympformer.training.run.open_tokens", lambda *args: pytest.fail("it was opened"))
         assert cli.main(line) == 2
     assert f"was not trained here, and its config names the folder '{prepared}'" in capsys.readouterr().err
     assert runs.budget(elsewhere) is None  # nothing was done
@@ -121,21 +120,3 @@ def test_a_run_without_a_cache_to_keep_a_key_in(
     assert "mark" not in runs.read_environment(run)
     with pytest.raises(InputError, match="was not trained here"):
         check_data(run)
-
-
-def test_tokens_of_others_in_a_shared_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever may write there could have put anything under the name of a known corpus."""
-    config = TrainConfig.from_dict({"data": {"corpus": "storybook:40", "tokenizer": "byte"}}).data
-    open_data(config)
-    for name in ("sheet.json", "train.bin", "."):
-        file = cache_folder(config) / name
-        with monkeypatch.context() as patch:
-            if os.geteuid() == 0:  # whose files everybody takes
-                os.chown(file, 4242, -1)
-            else:
-                patch.setattr(os, "geteuid", lambda: 4242)
-            with pytest.raises(InputError, match="belongs to another user"):
-                open_data(config)
-        if os.geteuid() == 0:
-            os.chown(file, 0, -1)
-    assert open_data(config).reused

@@ -5,42 +5,50 @@ still a known story, and dropping a document too many costs less than scoring on
 its word. A document of fewer words than a run counts as one run, so that short documents are compared whole.
 
 Runs are compared by hashes of 64 bits: 100 million runs of training text against 5 million of test text, some 500 MB in
-all, drop a document by mistake in one of 30,000 preparations, and never keep one by mistake. A hash takes 8 bytes, and
-no text is kept.
+all, drop a document by mistake in one of 30,000 preparations, and never keep one by mistake.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sympformer.data.corpora import Corpus
 from sympformer.errors import InputError
-from sympformer.progress import Meter
 
-LONGEST = 1000  # words of a run
 MOST = 1 << 24  # runs of test text that are kept, 8 bytes each
 FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no word's bits are lost
 WORDS = 1 << 16  # whose hashes are remembered
 
 
-def shares_a_run(corpus: Corpus, words: int, progress: bool | None = None) -> Callable[[str], bool]:
-    """Whether a text of the test split shares a run of so many words with another split. Reads the corpus twice."""
-    if not 0 <= words <= LONGEST:
-        raise InputError(
-            f"overlap_words {words} is not a number of words from 1 to {LONGEST:,}, or 0 to keep every document"
-        )
-    if not words:
-        return lambda text: False
-    if "test" not in corpus.expected():
-        raise InputError(
-            f"corpus {corpus.source.name!r} has no test split to drop documents of for overlap_words: "
-            "hold one out with --test, such as 0.05, or set overlap_words to 0"
-        )
-    shared = _shared(corpus, words, progress)
-    return lambda text: bool(np.isin(runs(text, words), shared).any())
+class Overlap:
+    """Which of the test texts share a run of so many words with the other texts that are `compare`d with them."""
+
+    def __init__(self, tests: Iterable[str], words: int) -> None:
+        kept, count = [np.zeros(0, np.uint64)], 0
+        for text in tests:
+            kept.append(runs(text, words))
+            count += len(kept[-1])
+            if count > MOST:
+                raise InputError(
+                    f"the test split has more than {MOST:,} words, too many to compare with the training text: hold "
+                    "out less, take fewer documents with data.limit, or set data.overlap_words to 0"
+                )
+        self._words = words
+        self._tested = np.unique(np.concatenate(kept))
+        self._seen = np.zeros(len(self._tested), dtype=bool)
+
+    def compare(self, text: str) -> None:
+        """Note the runs that this text of another split shares with the tests."""
+        if len(self._tested):
+            found = runs(text, self._words)
+            places = np.searchsorted(self._tested, found).clip(max=len(self._tested) - 1)
+            self._seen[places[self._tested[places] == found]] = True
+
+    def shared(self, test: str) -> bool:
+        """Whether a test text shares a run with a text that was compared."""
+        return bool(self._seen[np.searchsorted(self._tested, runs(test, self._words))].any())
 
 
 def runs(text: str, words: int) -> NDArray[np.uint64]:
@@ -51,34 +59,6 @@ def runs(text: str, words: int) -> NDArray[np.uint64]:
     for word in range(words):
         found = found * FACTOR + hashes[word : word + len(found)]  # modulo 2^64
     return found
-
-
-def _shared(corpus: Corpus, words: int, progress: bool | None) -> NDArray[np.uint64]:
-    """The runs that are both in the test split and in another."""
-    kept, count = list[NDArray[np.uint64]](), 0
-    for text in _texts(corpus, "looking at the test text", progress, test=True):
-        kept.append(runs(text, words))
-        count += len(kept[-1])
-        if count > MOST:
-            raise InputError(
-                f"the test split of {corpus.source.name!r} has more than {MOST:,} words, too many to compare with the "
-                "training text: hold out less, take fewer documents with --limit, or set overlap_words to 0"
-            )
-    tested = np.unique(np.concatenate(kept or [np.zeros(0, np.uint64)]))
-    seen = np.zeros(len(tested), dtype=bool)
-    for text in _texts(corpus, "comparing it with the training text", progress, test=False) if count else ():
-        found = runs(text, words)
-        places = np.searchsorted(tested, found).clip(max=len(tested) - 1)
-        seen[places[tested[places] == found]] = True
-    return tested[seen]
-
-
-def _texts(corpus: Corpus, what: str, progress: bool | None, test: bool) -> Iterator[str]:
-    with Meter(what, progress) as meter:
-        for split, text, done, _ in corpus:
-            meter.add(1, len(text), done)
-            if (split == "test") == test:
-                yield text
 
 
 @lru_cache(WORDS)

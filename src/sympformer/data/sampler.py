@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sympformer.data.seeding import digest
+from sympformer.data.splits import digest
 from sympformer.errors import InputError
 
 Batch = tuple[NDArray[np.int64], NDArray[np.int64]]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sympformer.audit import AuditReport
-from sympformer.data.corpora.hub import HUB
+from sympformer.data.hub import HUB
 from sympformer.exchange.record import Record
 from sympformer.models import ModelConfig
 from sympformer.nn import DYNAMICS

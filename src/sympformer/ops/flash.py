@@ -98,9 +98,8 @@ def _cpu_backward(dout: Tensor, saved: Saved, how: How) -> Gradients:
 
 
 def _flash_forward(q: Tensor, k: Tensor, v: Tensor, how: How) -> Rows:
-    out, lse, _, _, _, _, seed, offset, _ = aten._scaled_dot_product_flash_attention(
-        q, k, v, 0.0, how.causal, scale=how.scale
-    )
+    result = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, how.causal, scale=how.scale)
+    out, lse, _, _, _, _, seed, offset, _ = result
     return Rows(out, lse, (seed, offset))
 
 
@@ -132,8 +131,10 @@ def _efficient_backward(dout: Tensor, saved: Saved, how: How) -> Gradients:
 
 def _aligned(bias: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
     """The bias as the memory-efficient kernel wants it: of every pair, its rows 16 entries or a multiple apart."""
-    keys = k.size(2)
-    return None if bias is None else F.pad(bias, (0, -keys % 16)).narrow(-1, 0, keys).expand(*q.shape[:3], keys)
+    if bias is None:
+        return None
+    n_keys = k.size(2)
+    return F.pad(bias, (0, -n_keys % 16)).narrow(-1, 0, n_keys).expand(*q.shape[:3], n_keys)
 
 
 # half=False: without matrix units for half precisions the CPU's backward is 2 to 5 times slower in bfloat16 and
@@ -205,23 +206,24 @@ def spare_column(dout: Tensor, out: Tensor, dlse: Tensor, width: int) -> tuple[T
 
 
 def widened(t: Tensor, width: int) -> Tensor:
-    """Zeros appended to the last axis up to `width`; as it is, but for its stride, where none are missing.
+    """Zeros appended to the last axis up to `width`; as it is, but for its stride, where none are missing."""
+    return F.pad(t, (0, width - t.size(-1))) if width > t.size(-1) else unit_stride(t)
 
-    The kernels step through the last axis by 1 and never ask: transposed or expanded, it would be read wrongly.
-    """
-    if width > t.size(-1):
-        return F.pad(t, (0, width - t.size(-1)))
+
+def unit_stride(t: Tensor) -> Tensor:
+    """The kernels step through the last axis by 1 and never ask: transposed or expanded, it would be read wrongly."""
     return t if t.stride(-1) == 1 else t.contiguous()
 
 
 def forward_rows(q: Tensor, k: Tensor, v: Tensor, how: How, backend: Backend) -> Rows:
     """The forward kernel, at the head size it likes."""
     width, dh = backend.width(q), q.size(3)
-    rows = backend.forward(widened(q, width), widened(k, width), widened(v, width), how)
     if width == dh:
-        return rows
+        return backend.forward(unit_stride(q), unit_stride(k), unit_stride(v), how)
+    rows = backend.forward(widened(q, width), widened(k, width), widened(v, width), how)
     # token by token, as the kernels write it: what comes next wants all heads of a token together
-    return rows._replace(out=rows.out.transpose(1, 2).narrow(-1, 0, dh).contiguous().transpose(1, 2))
+    out = rows.out.transpose(1, 2).narrow(-1, 0, dh).contiguous().transpose(1, 2)
+    return rows._replace(out=out)
 
 
 class FlashAttention(torch.autograd.Function):
@@ -250,7 +252,7 @@ class FlashAttention(torch.autograd.Function):
         elif width > dh:
             g, o = spare_column(g, out, dlse, width)
         else:
-            g, o = shift_rows(widened(g, dh), out, dlse)
+            g, o = shift_rows(unit_stride(g), out, dlse)
         q, k, v = (widened(t, width) for t in (q, k, v))
         saved = Saved(q, k, v, Rows(o, lse, tuple(extras)))
         gradients = ctx.backend.backward(g, saved, How(ctx.scale, ctx.causal, bias))

@@ -1,22 +1,14 @@
-"""What a config asks for: the prepared tokens (found, or prepared on first use and kept) and the model."""
+"""The model that a config asks for."""
 
-import hashlib
-import json
 import os
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from sympformer.data import Prepared, Tokenizer, load_prepared, prepare
-from sympformer.data.preparation import default_folder
-from sympformer.data.prepared import SHEET
+from sympformer.data import Tokenizer
 from sympformer.errors import InputError
-from sympformer.machine import cache_root
 from sympformer.models import ModelConfig, variant
-from sympformer.training.config import DEFAULT_VARIANT, DataConfig
+from sympformer.training.config import DEFAULT_VARIANT
 
 OVERHEAD = 30_000  # bytes of a layer besides its weights
-LATER = ("encoding", "on_bad_file", "overlap_words")  # options of the data that earlier versions did not have
 
 
 def choose_model(options: dict[str, Any], tokenizer: Tokenizer | None = None) -> ModelConfig:
@@ -72,60 +64,3 @@ def _vocabulary(asked: object, tokenizer: Tokenizer) -> object:
             f"model.vocab_size is {asked}, but the tokenizer {tokenizer.name} has {tokenizer.vocab_size} ids"
         )
     return asked
-
-
-def open_data(config: DataConfig, seed: int = 0) -> Prepared:
-    """The tokens that a config asks for: from its folder, from ./data, or from the cache, made there if missing."""
-    if config.folder is not None:
-        return load_prepared(config.folder)
-    beside = default_folder(config.corpus, config.tokenizer)
-    if (beside / SHEET).is_file():
-        try:
-            return _prepare(config, beside, seed)
-        except InputError:
-            pass  # prepared in another way: left alone
-    folder = cache_folder(config, seed)
-    _check_owner(folder)
-    try:
-        return _prepare(config, folder, seed)
-    except InputError:
-        if not (folder / SHEET).is_file():
-            raise
-    return _prepare(config, folder, seed, overwrite=True)  # the text has changed since, or the cache is damaged
-
-
-def _check_owner(folder: Path) -> None:
-    """In a cache that several people share, only one's own tokens are taken: those of others may be anything."""
-    for path in (folder, folder / SHEET, *folder.glob("*.bin")) if folder.exists() else ():
-        if hasattr(os, "geteuid") and path.exists() and path.stat().st_uid not in (os.geteuid(), 0):
-            raise InputError(f"{path} belongs to another user: choose a cache of your own with SYMPFORMER_CACHE")
-
-
-def cache_folder(config: DataConfig, seed: int = 0) -> Path:
-    """Where the tokens of a config are kept: $SYMPFORMER_CACHE, or sympformer in the user's cache folder."""
-    corpus = os.path.abspath(config.corpus) if os.path.exists(config.corpus) else config.corpus
-    options = asdict(config) | {"corpus": corpus, "seed": seed}
-    for name in LATER:  # as it was before these were options: what is kept already is found
-        if options[name] == getattr(DataConfig, name):
-            del options[name]
-    request = json.dumps(options, sort_keys=True)
-    name = f"{default_folder(config.corpus, config.tokenizer).name}-{hashlib.sha256(request.encode()).hexdigest()[:8]}"
-    return cache_root() / "data" / name
-
-
-def _prepare(config: DataConfig, folder: Path, seed: int, overwrite: bool = False) -> Prepared:
-    return prepare(
-        config.corpus,
-        config.tokenizer,
-        folder,
-        seed=seed,
-        validation=config.validation,
-        test=config.test,
-        column=config.column,
-        separator=config.separator,
-        encoding=config.encoding,
-        on_bad_file=config.on_bad_file,
-        limit=config.limit,
-        overlap_words=config.overlap_words,
-        overwrite=overwrite,
-    )

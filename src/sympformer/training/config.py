@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sympformer.config_checks import check_names, check_types
+from sympformer.data.config import DataConfig as DataConfig
 from sympformer.errors import InputError
 from sympformer.files import read_yaml
 from sympformer.options import build, options_of, read
@@ -25,47 +26,6 @@ UNKNOWN = "unknown"  # the corpus of an imported model whose text nobody wrote d
 FREE_TO_CHANGE = (
     "out", "keep_last", "checkpoint_every", "tensorboard", "device", "compile", "strategy", "sample_prompt",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """Which text, and how it becomes tokens."""
-
-    corpus: str = "storybook"
-    """Name or path of the corpus, as 'sympformer data prepare' takes it."""
-    tokenizer: str = "bpe:2048"
-    """bpe:N (trained on the corpus), gpt2, gpt2:PATH/merges.txt, byte, or a folder with a saved tokenizer."""
-    folder: str | None = None
-    """Folder of prepared tokens; then corpus and tokenizer are not looked at. By default the tokens are prepared on
-    first use and kept in a cache folder."""
-    validation: float = 0.05
-    """Share of the documents held out for validation, where the corpus has no such split of its own."""
-    test: float = 0.0
-    """Share of the documents held out for a test, where the corpus has no such split of its own."""
-    column: str = "text"
-    """Field or column that holds the text."""
-    separator: str = "auto"
-    """What stands between the documents of a .txt file."""
-    encoding: str = "utf-8"
-    """How the files are written, such as cp1252 or utf-16."""
-    on_bad_file: Literal["stop", "skip"] = "stop"
-    """At a file of a folder that cannot be read: stop, or skip it and say so."""
-    limit: int | None = None
-    """Take only the first so many documents of each split."""
-    overlap_words: int = 0
-    """Drop documents of the test split that share a run of so many words with another split: 20 is usual, 0 keeps
-    them all."""
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        if not 0 < self.validation < 1:
-            raise InputError(f"data.validation must lie strictly between 0 and 1, got {self.validation}")
-        if not 0 <= self.test < 1 - self.validation:
-            raise InputError(f"data.test must be at least 0 and leave text to train on, got {self.test}")
-        if self.limit is not None and self.limit < 1:
-            raise InputError(f"data.limit must be at least 1, got {self.limit}")
-        if self.overlap_words < 0:
-            raise InputError(f"data.overlap_words must be at least 0, got {self.overlap_words}")
 
 
 @dataclass(frozen=True)

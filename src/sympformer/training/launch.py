@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
 
-from sympformer.data import BlockSampler, Prepared, load_tokenizer, validation_blocks
+from sympformer.data import BlockSampler, load_tokenizer, open_tokens, validation_blocks
+from sympformer.data import Tokens as Prepared
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel, ModelConfig, build_model
 from sympformer.training import run as runs
 from sympformer.training.checkpoint import CheckpointFolder, load_model_tensors
-from sympformer.training.choices import choose_model, open_data
+from sympformer.training.choices import choose_model
 from sympformer.training.config import DEFAULT_TOKENS, FREE_TO_CHANGE, TrainConfig, load_config
 from sympformer.training.engine import Engine, pick_device
 from sympformer.training.origin import check_data
@@ -71,9 +72,9 @@ def run_training(
     stored = ModelConfig.load(Path(str(config.out)) / runs.MODEL) if resume else None
     if stored is None:
         choose_model(config.model)  # what it refuses is refused before the text is read
+    # before the processes meet: they wait at a file lock, not in a collective that times out
+    prepared = runs.open_own_data(Path(str(config.out)), config) if resume else open_tokens(config.data)
     engine = Engine(config)
-    with engine.first_ahead():
-        prepared = runs.open_own_data(Path(str(config.out)), config) if resume else open_data(config.data)
     if weights is not None:
         check_tokens(weights, prepared.tokenizer, prepared.folder)
     cfg = stored or choose_model(config.model, prepared.tokenizer)

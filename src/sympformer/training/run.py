@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from sympformer import provenance
 from sympformer.atomic import Taken, is_new, staged_folder, write_file
-from sympformer.data import Prepared, Tokenizer, load_tokenizer
+from sympformer.data import Tokenizer, load_tokenizer, open_tokens
+from sympformer.data import Tokens as Prepared
 from sympformer.data.tokenizers import TABLE
 from sympformer.errors import InputError
 from sympformer.locks import Busy, Lock
@@ -30,7 +31,6 @@ from sympformer.training.checkpoint import (
     load_model_tensors,
     model_tensors,
 )
-from sympformer.training.choices import open_data
 from sympformer.training.config import UNKNOWN, DataConfig, TrainConfig, load_config
 from sympformer.training.metrics import JSONL, records_sha256
 from sympformer.training.sampling import sample_text
@@ -138,7 +138,7 @@ def _circumstances(prepared: Prepared) -> dict[str, Any]:
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "data": {
             "folder": str(prepared.folder),
-            "corpus": prepared.sheet.corpus["name"],
+            "corpus": prepared.sheet.corpus,
             "tokenizer": prepared.sheet.tokenizer,
             "sha256": {name: split.sha256 for name, split in prepared.sheet.splits.items()},
         },
@@ -189,7 +189,7 @@ def own_data(folder: Path, config: TrainConfig) -> DataConfig | None:
     """
     if config.data.corpus == UNKNOWN:
         return None
-    own = config.data.tokenizer.partition(":")[0] not in ("gpt2", "bpe", "byte")
+    own = config.data.folder is None and config.data.tokenizer.partition(":")[0] not in ("gpt2", "bpe", "byte")
     return dataclasses.replace(config.data, tokenizer=str(folder / TOKENIZER)) if own else config.data
 
 
@@ -201,7 +201,7 @@ def open_own_data(folder: Path, config: TrainConfig) -> Prepared:
             f"{folder} was imported, and nobody wrote down on what text it was trained: score it with "
             f"'sympformer eval {folder} --text FILE'"
         )
-    return open_data(data)
+    return open_tokens(data)
 
 
 def check_resumable(folder: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sympformer.data import BlockSampler, Prepared, validation_blocks
+from sympformer.data import BlockSampler, validation_blocks
+from sympformer.data import Tokens as Prepared
 from sympformer.errors import DivergenceError
 from sympformer.models import LanguageModel, build_model
 from sympformer.training.checkpoint import (

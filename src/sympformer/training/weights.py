@@ -73,9 +73,10 @@ def fitted(config: TrainConfig, cfg: ModelConfig, tokenizer: Tokenizer, tokenize
     if config.data.folder is None and asked not in (DataConfig.tokenizer, tokenizer.name, str(tokenizer_folder)):
         raise InputError(f"{where} has the tokenizer {tokenizer.name}, not {asked}: leave out data.tokenizer")
     free = {option: options[option] for option in FREE if option in options}
-    return config.replace(
-        model=cfg.replace(**free).to_dict(), data=dataclasses.replace(config.data, tokenizer=str(tokenizer_folder))
-    )
+    data = config.data
+    if data.folder is None:
+        data = dataclasses.replace(data, tokenizer=str(tokenizer_folder))
+    return config.replace(model=cfg.replace(**free).to_dict(), data=data)
 
 
 def check_tokens(weights: Weights, made_by: Tokenizer, where: Path) -> None:

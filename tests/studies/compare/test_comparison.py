@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 
 from sympformer.cli import main
-from sympformer.data import BlockSampler
+from sympformer.data import BlockSampler, open_tokens
 from sympformer.files import locked
 from sympformer.provenance import this_code
 from sympformer.studies.compare.records import Run
 from sympformer.studies.results.results import ModelResult, Results
 from sympformer.studies.scoring import score
-from sympformer.training.choices import open_data
 from sympformer.training.metrics import TIMED
 from sympformer.training.trainer import Trainer
 from tests.studies.conftest import CONFIG, GPT, SYMP, write
@@ -116,7 +115,7 @@ def test_models_of_a_seed_see_the_same_batches(finished: Path) -> None:
     starts = []
     for name in MODELS:
         config = Run(finished / f"runs/{name}/final-seed2").config
-        sampler = BlockSampler(open_data(config.data).tokens("train"), 16, config.global_batch(), config.seed)
+        sampler = BlockSampler(open_tokens(config.data).tokens("train"), 16, config.global_batch(), config.seed)
         starts.append([sampler.starts(step).tolist() for step in range(6)])
     assert all(one == starts[0] for one in starts)
 

@@ -71,7 +71,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *args: object) -> str:
 
 def test_a_run_on_its_own_data(folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     run = load_run(folders["run"], "last")
-    tokens = data.load_prepared(folders["bpe"]).tokens("validation")
+    tokens = data.Tokens.open(folders["bpe"]).tokens("validation")
     expected = evaluate_model(run.model, data.validation_blocks(tokens, BLOCK), run.tokenizer.byte_lengths())
     shown = run_eval(capsys, folders["run"], "--which", "last")
     assert f"{expected.loss:.4f} nats per token ({len(tokens) - 1:,} tokens)" in shown
@@ -158,7 +158,7 @@ def test_any_text(folders: dict[str, Path], hf: Path, tmp_path: Path, capsys: py
     (tmp_path / "mine.txt").write_text("<|endoftext|>".join(stories), encoding="utf-16")
     ids = run.tokenizer.encode_documents(stories)
     expected = evaluate_model(run.model, data.validation_blocks(ids, BLOCK), run.tokenizer.byte_lengths())
-    options = ("--text", tmp_path / "mine.txt", "--encoding", "utf-16")
+    options = ("--text", tmp_path / "mine.txt", "--encoding", "utf-16", "--separator", "<|endoftext|>")
     shown = run_eval(capsys, folders["run"], *options)
     assert f"all of {tmp_path / 'mine.txt'}, {BLOCK} tokens at once" in shown
     assert f"{expected.loss:.4f} nats per token ({len(ids) - 1:,} tokens)" in shown

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from sympformer.data import Prepared
+from sympformer.data import Tokens, open_tokens
 from sympformer.errors import InputError
 from sympformer.files import Busy, check_new, locked, write
 from sympformer.machine import usable_cores
@@ -26,7 +26,7 @@ from sympformer.studies.compare.plan import Budget, CompareConfig, Plan, unfold
 from sympformer.studies.compare.records import Entry, Run, describe_data, make_results
 from sympformer.studies.results.results import Results
 from sympformer.training import TrainConfig
-from sympformer.training.choices import choose_model, open_data
+from sympformer.training.choices import choose_model
 from sympformer.training.config import load_config
 from sympformer.training.engine import pick_device
 from sympformer.training.run import CONFIG as RUN_CONFIG
@@ -90,13 +90,12 @@ class Comparison:
                 cell.check_same(self._cell(model, theirs.lr, theirs.seed, budget), file.parent)
 
     @cached_property
-    def prepared(self) -> Prepared:
+    def prepared(self) -> Tokens:
         """The tokens all runs train on; there must be some for the test."""
-        prepared = open_data(self.config.common.data)
+        prepared = open_tokens(self.config.common.data)
         if "test" not in prepared.sheet.splits:
             raise InputError(
-                f"corpus {prepared.sheet.corpus['name']!r} has no test split: "
-                "give common.data.test a share, such as 0.05"
+                f"corpus {prepared.sheet.corpus!r} has no test split: give common.data.test a share, such as 0.05"
             )
         return prepared
 

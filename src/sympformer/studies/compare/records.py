@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from sympformer.data import Prepared
+from sympformer.data import Tokens
 from sympformer.errors import InputError, unknown_name
 from sympformer.files import read_json
 from sympformer.models import ModelConfig, build_model
@@ -264,11 +264,11 @@ def _probes(runs: Sequence[Run]) -> dict[str, ProbeFigure]:
     }
 
 
-def describe_data(prepared: Prepared) -> dict[str, Any]:
+def describe_data(prepared: Tokens) -> dict[str, Any]:
     """Which text, cut into which tokens."""
     sheet = prepared.sheet
     return {
-        "corpus": sheet.corpus["name"],
+        "corpus": sheet.corpus,
         "split": sheet.split,
         "tokenizer": sheet.tokenizer["name"],
         "vocabulary": sheet.tokenizer["vocab_size"],
@@ -311,7 +311,7 @@ def _name(folder: str, folders: Sequence[str]) -> str:
     return "".join(c if c.isprintable() else "\ufffd" for c in name)  # what no page and no picture can hold
 
 
-def _common_split(folders: Sequence[str], metric: str) -> tuple[str, Prepared]:
+def _common_split(folders: Sequence[str], metric: str) -> tuple[str, Tokens]:
     """The test split if all have one, otherwise the validation split; its documents must be the same."""
     runs = [load_run(folder) for folder in folders]
     advice = "score both on the same text with 'sympformer eval RUN --text FILE'"

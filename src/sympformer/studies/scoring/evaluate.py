@@ -13,7 +13,7 @@ from sympformer.errors import DivergenceError, InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sympformer.data import Prepared
+    from sympformer.data import Tokens as Prepared
     from sympformer.loading import Target, TextTokenizer
     from sympformer.training.config import DataConfig
     from sympformer.training.evaluate import Evaluation
@@ -45,7 +45,7 @@ def evaluate(
     batch_size: int = 16,
     probes: bool = False,
     column: str = "text",
-    separator: str = "auto",
+    separator: str = "file",
     encoding: str = "utf-8",
     trust_remote_code: bool = False,
     trust_data: bool = False,
@@ -155,13 +155,12 @@ def _open_hugging_face(text: str, trust_remote_code: bool) -> Trained:
 
 def open_text(trained: Trained, data: str | None, split: str) -> "Prepared | None":
     """The tokens to score: those asked for, else the run's own. Their ids must mean the same to the model."""
-    from sympformer.data import load_prepared
-    from sympformer.training.choices import open_data
+    from sympformer.data import Tokens, open_tokens
 
     if data is not None:
-        prepared = load_prepared(data)
+        prepared = Tokens.open(data)
     elif trained.own_data is not None:
-        prepared = open_data(trained.own_data)
+        prepared = open_tokens(trained.own_data)
     else:
         return None
     prepared.tokens(split)  # says at once if there is no such split
@@ -187,7 +186,7 @@ def prepare_text(
     saved.mkdir()
     tokenizer.save(saved)
     reading = {"column": column, "separator": separator, "encoding": encoding}
-    prepared = prepare(corpus, str(saved), work / "tokens", validation=0.0, **reading)  # type: ignore[arg-type]
+    prepared = prepare(corpus, str(saved), work / "tokens", validation=0.0, **reading)
     if split == "validation" and prepared.sheet.splits.keys() == {"train"}:
         split = "train"
     prepared.tokens(split)  # says at once if there is no such split
@@ -272,7 +271,7 @@ def _print_losses(
     """whole: nothing was held out of the text but what it holds out itself."""
     result = text_losses(trained, prepared, split, tokens, batch_size)
     part = "all" if whole and len(prepared.sheet.splits) == 1 else split
-    print(f"{part} of {prepared.sheet.corpus['name']}, {trained.window} tokens at once")
+    print(f"{part} of {prepared.sheet.corpus}, {trained.window} tokens at once")
     print(f"{result.loss:.4f} nats per token ({result.tokens:,} tokens)")
     print(f"{result.perplexity:.3f} perplexity")
     print(f"{result.bits_per_byte:.4f} bits per byte ({result.bytes:,} bytes)")

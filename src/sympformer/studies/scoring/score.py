@@ -6,7 +6,8 @@ from typing import Any
 
 from sympformer.atomic import write_file
 from sympformer.audit import audit_model
-from sympformer.data import Prepared, validation_blocks
+from sympformer.data import Tokens as Prepared
+from sympformer.data import validation_blocks
 from sympformer.errors import DivergenceError, InputError
 from sympformer.loading import logits_of
 from sympformer.provenance import this_code

@@ -1,0 +1,426 @@
+"""Prepared tokens: named by their content, whole or not there, never overwritten, and damage is noticed."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sympformer import cli, data
+from sympformer.data import DataConfig, Tokens, find, make_tokenizer, open_tokens, prepare, stories, tokens
+from sympformer.data.corpus import Corpus
+from sympformer.data.overlap import Overlap
+from sympformer.errors import InputError
+from tests.data.places import MERGES, TINYSTORIES, needs_merges, needs_tinystories
+
+SPLITS = ("train", "validation", "test")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SYMPFORMER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "data"
+
+
+def everything_below(folder: Path) -> dict[str, bytes | None]:
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
+
+
+def jsonl(path: Path, texts: list[str]) -> Path:
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return path
+
+
+# --- what is written
+
+
+@pytest.mark.parametrize("tokenizer", ["byte", "bpe:500"])
+def test_tokens_are_the_documents(tokenizer: str) -> None:
+    found = prepare("storybook:60", tokenizer, seed=3, test=0.1)
+    expected: dict[str, list[str]] = {}
+    for split, text in find(DataConfig("storybook:60", seed=3, test=0.1)).documents():
+        expected.setdefault(split, []).append(text)
+    assert set(found.sheet.splits) == set(SPLITS)
+    for split, texts in expected.items():
+        ids, described = found.tokens(split), found.sheet.splits[split]
+        assert found.tokenizer.decode(ids) == "".join(text + "<|endoftext|>" for text in texts)
+        assert described.documents == len(texts) == int((ids == found.tokenizer.end_of_text).sum())
+        assert described.tokens == len(ids)
+        assert described.bytes == sum(len(text.encode()) for text in texts)
+        assert described.bytes == found.tokenizer.byte_lengths()[ids].sum()
+
+
+def test_large_vocabularies_take_four_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_dtype", lambda tokenizer: "uint32")
+    found = prepare("storybook:30", "byte", tmp_path / "out")
+    assert found.tokens("train").dtype == np.dtype("<u4")
+    assert (tmp_path / "out" / "train.bin").stat().st_size == 4 * found.sheet.splits["train"].tokens
+
+
+@pytest.mark.parametrize("tokenizer", ["byte", "bpe:400"])
+def test_neither_batches_nor_pieces_of_a_long_text_matter(
+    tokenizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long document is encoded in pieces that end between words: no token is another one for that."""
+    text = "\n\n\n".join(stories(60)) + "  two  spaces\r\n\t tab <|endoftext|> 世界 " + "x" * 300
+    jsonl(tmp_path / "a.jsonl", [text, *stories(20)])
+    whole = prepare(str(tmp_path / "a.jsonl"), tokenizer, tmp_path / "whole", validation=0.0)
+    monkeypatch.setattr(tokens, "BATCH", 50)
+    assert len(list(tokens._pieces(text))) > 500
+    assert (
+        prepare(str(tmp_path / "a.jsonl"), tokenizer, tmp_path / "cut", validation=0.0).sheet.splits
+        == whole.sheet.splits
+    )
+
+
+def test_a_saved_tokenizer_serves_another_corpus(tmp_path: Path) -> None:
+    first = prepare("storybook:30", "bpe:300", tmp_path / "first")
+    second = prepare("storybook:25", str(tmp_path / "first"))
+    assert second.tokenizer.fingerprint == first.tokenizer.fingerprint
+    assert prepare("storybook:25", str(tmp_path / "first")).reused
+
+
+@needs_tinystories
+@needs_merges
+def test_tinystories_with_gpt2() -> None:
+    found = prepare(str(TINYSTORIES), f"gpt2:{MERGES}", limit=300)
+    train = found.sheet.splits["train"]
+    assert (found.sheet.dtype, found.tokenizer.padded_vocab_size) == ("uint16", 50_304)
+    assert train.documents == found.sheet.splits["validation"].documents == 300
+    assert train.bytes / train.tokens == pytest.approx(4.0, abs=0.3)
+
+
+# --- where, and how often
+
+
+def test_the_cache_is_by_content(tmp_path: Path, cache: Path) -> None:
+    """A touch changes nothing; a text that grows is another corpus, and the tokens of the first one stay."""
+    source = jsonl(tmp_path / "My texts.jsonl", list(stories(30)))
+    first = prepare(str(source), "byte")
+    assert (first.reused, first.folder.parent) == (False, cache)
+    assert first.folder.name.startswith("my-texts-byte-")
+    before = everything_below(first.folder)
+    os.utime(source, ns=(0, 0))
+    assert prepare(str(source.rename(tmp_path / "other.jsonl")), "byte").reused is False  # found under its own name
+    source = tmp_path / "other.jsonl"
+    assert prepare(str(source), "byte").reused
+    assert prepare(str(source), "byte").sheet.splits == first.sheet.splits
+    jsonl(source, list(stories(31)))
+    second = prepare(str(source), "byte")
+    assert (second.reused, second.sheet.splits == first.sheet.splits) == (False, False)
+    assert everything_below(first.folder) == before
+    recorded = second.sheet.sources[0]
+    assert (recorded["file"], recorded["bytes"]) == (str(source), source.stat().st_size)
+
+
+@pytest.mark.parametrize(
+    "options", [{"seed": 1}, {"test": 0.1}, {"limit": 20}, {"encoding": "cp1252"}, {"column": "x"}]
+)
+def test_every_option_is_part_of_the_name(options: dict[str, Any]) -> None:
+    plain, other = (open_tokens(DataConfig("storybook:60", "byte", **given)) for given in ({}, options))
+    assert plain.folder != other.folder
+    assert open_tokens(DataConfig(folder=str(other.folder))).sheet == other.sheet
+
+
+def test_a_folder_of_ones_own_is_never_overwritten(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert not prepare("storybook:30", "byte", out).reused
+    before = everything_below(tmp_path)
+    assert prepare("storybook:30", "byte", out).reused
+    for corpus, options in (("storybook:31", {}), ("storybook:30", {"seed": 1})):
+        with pytest.raises(InputError, match=r"out holds other tokens, .*: choose another --out"):
+            prepare(corpus, "byte", out, **options)
+    assert everything_below(tmp_path) == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("precious")
+    with pytest.raises(InputError, match="mine exists and is left alone"):
+        prepare("storybook:30", "byte", tmp_path / "mine")
+
+
+PROGRAM = """
+import sys, time
+from sympformer.data import Corpus, prepare, tokens
+documents, slow = Corpus.documents, len(sys.argv) > 1
+def delayed(self):
+    for number, pair in enumerate(documents(self)):
+        if number == 5:
+            print("writing", flush=True)
+        time.sleep(60 if slow and number == 5 else 0)
+        yield pair
+Corpus.documents = delayed
+print(prepare("storybook:400", "byte").reused, flush=True)
+"""
+
+
+def test_of_several_processes_one_prepares_though_another_is_killed(cache: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM]
+    killed = subprocess.Popen([*command, "slow"], stdout=subprocess.PIPE, text=True)
+    assert killed.stdout is not None
+    killed.stdout.readline()  # it holds the lock, and has begun to write
+    others = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    time.sleep(0.3)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    said = [other.communicate(timeout=60)[0].split() for other in others]
+    assert sorted(said) == [["True"], ["writing", "False"]]
+    (folder,) = (path for path in cache.iterdir() if not path.name.startswith("."))
+    Tokens.open(folder, check=True)
+    assert [path.name for path in cache.iterdir() if path.is_dir()] == [folder.name]
+
+
+@pytest.mark.parametrize("tokenizer", ["byte", "bpe:300"])
+@pytest.mark.parametrize("error", [InputError("it broke"), KeyboardInterrupt("stop"), RuntimeError("a bug")])
+def test_an_interrupted_preparation_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: str, error: BaseException
+) -> None:
+    def documents(self: Corpus) -> Iterator[tuple[str, str]]:
+        yield from (("train", f"Story number {i}. " * 200) for i in range(300))
+        raise error
+
+    monkeypatch.setattr(Corpus, "documents", documents)
+    with pytest.raises(type(error), match=str(error)):
+        prepare("storybook", tokenizer, tmp_path / "out")
+    assert everything_below(tmp_path) == {}
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tokens.TokenWriter, "_flush", full)
+    with pytest.raises(InputError, match=r"cannot write .*out: No space left on device"):
+        prepare("storybook:30", "byte", tmp_path / "out")
+    assert everything_below(tmp_path) == {}
+
+
+# --- opened
+
+
+def changed(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[100] ^= 1
+    file.write_bytes(content)
+
+
+def test_damage_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    prepare("storybook:30", "bpe:300", out)
+    train, sheet = out / "train.bin", out / "sheet.json"
+    whole, described = train.read_bytes(), sheet.read_text()
+    Tokens.open(out)
+    changed(train)
+    with pytest.raises(InputError, match=r"train\.bin is damaged: .*remove the folder and prepare the corpus again"):
+        Tokens.open(out, check=True)
+    train.write_bytes(whole[:-2])
+    with pytest.raises(InputError, match=r"train\.bin is missing or cut short"):
+        Tokens.open(out, check=False)
+    train.write_bytes(whole)
+    for broken, message in (
+        (described[:200], "is not JSON"),
+        ("[]", "must hold named values"),
+        ('{"format": 2, "splits": 3}', r"sheet\.json is damaged"),
+        (described.replace('"format": 2', '"format": 99', 1), "another format"),
+        (described.replace('"sha256": "', '"sha256": "0'), "is damaged: its checksum differs"),
+    ):
+        sheet.write_text(broken)
+        with pytest.raises(InputError, match=message):
+            Tokens.open(out)
+    sheet.write_text(described)
+    (out / "tokenizer.json").write_text(make_tokenizer("byte").to_json())
+    with pytest.raises(InputError, match="is not the one that made its tokens"):
+        Tokens.open(out, check=True)
+
+
+def test_the_first_process_reads_everything_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare("storybook:30", "byte", tmp_path / "out")
+    read: list[bool] = []
+    monkeypatch.setattr(tokens, "checked", lambda folder, manifest, hashes: read.append(hashes))
+    for rank in ("1", "0", "0"):
+        monkeypatch.setenv("RANK", rank)
+        Tokens.open(tmp_path / "out")
+    assert read == [False, True, False]
+
+
+def test_missing_folders_and_splits(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist: make it with 'sympformer data prepare"):
+        Tokens.open(tmp_path / "none")
+    with pytest.raises(InputError, match="holds no prepared data"):
+        Tokens.open(tmp_path)
+    with pytest.raises(InputError, match="has no split 'test': it has train, validation"):
+        prepare("storybook:30", "byte").tokens("test")
+
+
+def test_corpora_without_text_and_shares_that_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("  \n\n ")
+    with pytest.raises(InputError, match="holds no text"):
+        prepare(str(tmp_path / "a.txt"), "byte")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "train.txt").write_text("text")
+    (tmp_path / "own" / "validation.txt").write_text("  ")
+    with pytest.raises(InputError, match="holds no text for validation"):
+        prepare(str(tmp_path / "own"), "byte")
+    monkeypatch.setattr(tokens, "OFF", 1.0001)
+    with pytest.raises(InputError, match=r"validation would hold .* instead of 0\.05: .* data\.separator"):
+        prepare("storybook:30", "byte")
+
+
+# --- runs of words that stand in two splits
+
+
+def naive(splits: dict[str, list[str]], words: int) -> list[bool]:
+    """For every test document, by the words themselves."""
+
+    def runs(text: str) -> set[tuple[str, ...]]:
+        said = text.lower().split()
+        return {tuple(said[i : i + words]) for i in range(max(len(said) - words, 0) + 1)}
+
+    known = set().union(*(runs(text) for split in SPLITS[:2] for text in splits[split]))
+    return [not known.isdisjoint(runs(text)) for text in splits["test"]]
+
+
+def compared(splits: dict[str, list[str]], words: int) -> list[bool]:
+    overlap = Overlap(splits["test"], words)
+    for text in (*splits["train"], *splits["validation"]):
+        overlap.compare(text)
+    return [overlap.shared(text) for text in splits["test"]]
+
+
+@pytest.mark.parametrize("words", [1, 2, 3, 5, 20])
+def test_as_the_words_themselves(words: int) -> None:
+    draw = random.Random(words)
+    splits = {
+        split: [
+            " ".join(draw.choice("abcDé") + draw.choice(["", "\n"]) for _ in range(draw.randint(1, 30)))
+            for _ in range(12)
+        ]
+        for split in SPLITS
+    }
+    splits["test"] += [splits["train"][0], "New. " + splits["validation"][3].upper(), "Only here " * 12]
+    found = compared(splits, words)
+    assert found == naive(splits, words)
+    assert (found[-3], found[-1]) == (True, False)
+
+
+def test_nineteen_words_are_not_twenty() -> None:
+    shared = " ".join(f"word{i}" for i in range(20))
+    splits = {"train": [f"Before it {shared}, after it."], "validation": ["Other words."], "test": [f"Then {shared} !"]}
+    assert [compared(splits, words) for words in (19, 20)] == [[True], [False]]
+
+
+@pytest.fixture
+def repeating(tmp_path: Path) -> Path:
+    """A corpus with splits of its own; two of four test documents were seen, one in training, one in validation."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    jsonl(folder / "train.jsonl", [f"Story {i} of the {i}th day, told once more." for i in range(9)])
+    jsonl(folder / "validation.jsonl", ["A tale that decides on a learning rate, no more."])
+    seen = ["They say: story 3 of the 3th day, told once more.", "A TALE that decides on a learning rate, and ends."]
+    jsonl(folder / "test.jsonl", ["Nobody knows this one, it is new.", *seen, "Nor does anybody know this."])
+    return folder
+
+
+def test_dropped_and_counted(repeating: Path) -> None:
+    whole, found = (prepare(str(repeating), "byte", overlap_words=words) for words in (0, 6))
+    before, after, dropped = whole.sheet.splits, found.sheet.splits, found.sheet.dropped
+    kept = "Nobody knows this one, it is new.<|endoftext|>Nor does anybody know this.<|endoftext|>"
+    assert found.tokenizer.decode(found.tokens("test")) == kept
+    assert [before[name] for name in SPLITS[:2]] == [after[name] for name in SPLITS[:2]]
+    for count in ("documents", "tokens", "bytes"):
+        assert getattr(before["test"], count) == getattr(after["test"], count) + getattr(dropped, count)
+    said = f"dropped from test: 2 documents ({dropped.tokens:,} tokens) with a run of 6 words of another split"
+    assert found.sheet.split == f"the corpus's own: train, validation, test; {said}"
+
+
+def test_a_share_that_is_dropped_is_no_missed_share() -> None:
+    """The storybook's episodes repeat themselves: most of its test stories share some words with training."""
+    sheet = prepare("storybook:150", "bpe:300", test=0.2, overlap_words=12).sheet
+    assert sheet.dropped.documents > sheet.splits["test"].documents > 0
+
+
+def test_overlaps_that_are_refused(repeating: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jsonl(repeating / "validation.jsonl", ["Nobody knows a tale, nor do they."])
+    with pytest.raises(InputError, match=r"every test document of .* shares a run of words with another split"):
+        prepare(str(repeating), "byte", overlap_words=1)
+    with pytest.raises(InputError, match=r"has no test split to drop documents of .* hold one out with data\.test"):
+        prepare("storybook:30", "byte", overlap_words=20)
+    monkeypatch.setattr("sympformer.data.overlap.MOST", 10)
+    with pytest.raises(InputError, match=r"has more than 10 words, too many .* hold out less"):
+        prepare(str(repeating), "byte", overlap_words=3)
+
+
+# --- commands
+
+
+def run(*words: object) -> int:
+    return cli.main(["data", *map(str, words)])
+
+
+def test_prepare_then_info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    jsonl(folder / "a.jsonl", list(stories(30)))
+    (folder / "photo.jpg").touch()
+    line = ["prepare", "--corpus", folder, "--tokenizer", "byte", "--out", tmp_path / "out"]
+    assert run(*line) == 0
+    shown = capsys.readouterr()
+    assert f"{tmp_path / 'out'} written" in shown.out
+    assert "0.05 validation" in shown.out
+    note = "left out 1 file: photo.jpg (unknown ending)"
+    assert f"{folder}: {note}\n" in shown.err  # a warning, also where nobody asks
+    assert f"note       {note}" in shown.out
+    assert run(*line) == 0
+    assert f"{tmp_path / 'out'} is up to date" in capsys.readouterr().out
+    assert run("info", tmp_path / "out", "--check", "true", "--preview", 20) == 0
+    printed = capsys.readouterr().out
+    assert "checksums are right" in printed
+    assert "train:" in printed
+
+
+words = st.text(st.characters(exclude_categories=["Nd", "Cs"], exclude_characters="/\\~."), min_size=1, max_size=12)
+names = st.one_of(
+    words,
+    st.builds("{}:{}".format, st.sampled_from(["storybook", "bpe", "byte", "gpt2", ""]), words),
+    st.sampled_from(["", "~nobody/x", "x" * 5_000, "a\0b", "storybook:-1", "no/such/folder", "gpt2:\0", "hub:a/b/c"]),
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(corpus=names, tokenizer=names, out=names, validation=st.floats(), limit=st.none() | st.integers(-2, 2))
+def test_bad_arguments_end_in_one_sentence_and_leave_nothing(
+    tmp_path: Path, corpus: str, tokenizer: str, out: str, validation: float, limit: int | None
+) -> None:
+    with pytest.raises(InputError) as caught:
+        prepare(corpus, tokenizer, tmp_path / "below" / out, validation=validation, limit=limit)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 300, "y" * 5_000, "file/out"])
+def test_folders_that_cannot_be_written_or_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot"):
+        prepare("storybook:30", "byte", tmp_path / name)
+    with pytest.raises(InputError, match=r"holds no prepared data|does not exist"):
+        Tokens.open(tmp_path / name)
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_preparing_and_sampling_need_no_torch() -> None:
+    code = (
+        "import sys; from sympformer import data; tokens = data.prepare('storybook:50', 'bpe:300');"
+        "sampler = data.BlockSampler(tokens.tokens('train'), block_size=128, batch_size=16, seed=0);"
+        "print(sampler.batch(step=7, rank=1, world=4)[0].shape, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "(4, 128) False"
+    assert set(data.__all__) <= set(dir(data))
