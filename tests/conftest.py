@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from sympformer import machine
+from sympformer import cli, machine
 from tests.browser import Visitor, started, visits
 
 if TYPE_CHECKING:
@@ -26,6 +26,19 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a run of two steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("tiny")
+        patch.setenv("SYMPFORMER_CACHE", str(folder / "cache"))
+        model = "--model.n_layer 1 --model.d_model 8 --model.n_head 1 --model.block_size 16 --data.validation 0.2"
+        sizes = "--steps 2 --batch_size 2 --eval_tokens 64 --sample_tokens 2 --data.tokenizer byte"
+        line = f"train --data.corpus storybook:60 {model} {sizes} --out {folder / 'run'}"
+        assert cli.main(line.split()) == 0
+    return str(folder / "run")
 
 
 @pytest.fixture(scope="session")

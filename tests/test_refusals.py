@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sympformer import cli, data
-from sympformer.training import TrainConfig, run_training
-from tests.training.conftest import MODEL
+from sympformer import cli
 
 LONG = "9" * 20
 # a command line (a list where a word is odd), and what the sentence says
@@ -132,20 +130,10 @@ def refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     return run
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A run of two steps."""
-    folder = tmp_path_factory.mktemp("run")
-    prepared = data.prepare("storybook:60", "byte", folder / "bytes", validation=0.2).folder
-    sizes = {"steps": 2, "batch_size": 2, "eval_tokens": 64, "sample_tokens": 4}
-    config = {"model": MODEL, "data": {"folder": str(prepared)}, "out": str(folder / "run")}
-    return str(run_training(TrainConfig.from_dict(config | sizes), bar=False).folder)
-
-
 @pytest.mark.parametrize(("line", "said"), REFUSED, ids=lambda part: str(part)[:40])
 def test_a_wrong_line(line: str | list[str], said: str, refuse: Refuse, request: pytest.FixtureRequest) -> None:
     words = shlex.split(line) if isinstance(line, str) else line
-    known = {"RUN": request.getfixturevalue("run")} if "RUN" in words else {}
+    known = {"RUN": request.getfixturevalue("tiny_run")} if "RUN" in words else {}
     assert re.search(said, refuse(*(known.get(word, word) for word in words)))
 
 

@@ -1,10 +1,12 @@
 """`sympformer describe`: what a model is, in numbers; or what the machine is."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sympformer.errors import InputError
 from sympformer.machine import report
-from sympformer.models import VARIANTS, LanguageModel, build_model, variant
+
+if TYPE_CHECKING:
+    from sympformer.models import LanguageModel
 
 SIZES = {"n_layer": 4, "n_head": 4, "d_model": 64, "block_size": 128, "vocab_size": 50304}
 
@@ -37,6 +39,8 @@ def describe(
     if machine:
         print(report())
         return
+    from sympformer.models import VARIANTS, build_model, variant
+
     sizes = dict(zip(SIZES, (n_layer, n_head, d_model, block_size, vocab_size), strict=True))
     given = {option: value for option, value in sizes.items() if value is not None}
     if name in VARIANTS:
@@ -48,9 +52,10 @@ def describe(
     print(model.describe())
 
 
-def _stored(name: str) -> LanguageModel:
+def _stored(name: str) -> "LanguageModel":
     """The model of a run folder or a Hugging Face folder, in this package's own form."""
     from sympformer.loading import open_target
+    from sympformer.models import LanguageModel
 
     opened: Any = open_target(name).model
     if hasattr(opened, "to_language_model"):
