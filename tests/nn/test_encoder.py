@@ -98,8 +98,8 @@ def test_states_and_single_steps(row: str) -> None:
         layer.positions.load_state_dict(module.positions.state_dict())
         state = layer(state, ~RAGGED)
         assert isinstance(state, State)
-        assert torch.equal(state.x, want.x)
-        assert torch.equal(state.y, want.y)
+        for got, wanted in ((state.x, want.x), (state.y, want.y)):  # damping for all layers at once rounds differently
+            torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-14)
 
 
 @every_row

@@ -148,7 +148,9 @@ class Course:
 
         give_up: stop at the first state above the target after so many passes; it cannot beat another run any more.
         """
-        per_step, done, limit = passes_a_step(self.system, integrator), 0, self._blown_up()
+        per_step, done, start = passes_a_step(self.system, integrator), 0, float(self.system.potential(self.x0))
+        floor = start if self.system.lower_bound is None else self.system.lower_bound
+        limit = floor + BLOWN * max(abs(start - floor), abs(start), 1e-300)
 
         def watch(k: int, x: Tensor, y: Tensor) -> bool:
             nonlocal done
@@ -168,7 +170,7 @@ class Course:
             diverged = not float(path.potential[-1]) <= limit
             path = _first(path, len(path) - 1) if diverged else path
         except DivergenceError:
-            path, diverged = follow(steps=done) if done else _first(self._still(), 1), True
+            path, diverged = follow(steps=done) if done else _first(follow(steps=1, h=1e-9), 1), True
         found = Run(integrator, step, path, per_step, None, diverged)
         return found if diverged else replace(found, arrival=arrival_of(path.potential, found.passes, target))
 
@@ -200,15 +202,6 @@ class Course:
         energy = self.run("gradient_flow", step, level).path.potential
         arrived = (energy <= level).nonzero()
         return float(energy[int(arrived[0]) if len(arrived) else -1])
-
-    def _blown_up(self) -> float:
-        start = float(self.system.potential(self.x0))
-        bound = start if self.system.lower_bound is None else self.system.lower_bound
-        return bound + BLOWN * max(abs(start - bound), abs(start), 1e-300)
-
-    def _still(self) -> Path:
-        """A path that begins where a run did not survive its first step."""
-        return simulate(self.system, self.x0, steps=1, h=1e-9, integrator="gradient_flow", progress=False)
 
 
 def race(
