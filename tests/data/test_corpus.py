@@ -121,7 +121,7 @@ def test_encodings(tmp_path: Path, encoding: str) -> None:
     assert texts(tmp_path / "a.txt", encoding=encoding) == [text]
 
 
-def test_parquet_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_in_bounded_memory(tmp_path: Path) -> None:
     """A text that stands in a file a thousand times takes its room there once; read, it is not there all at once."""
     pa = pytest.importorskip("pyarrow", reason="parquet needs pyarrow")
     import pyarrow.parquet as pq
@@ -131,9 +131,6 @@ def test_parquet_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     pq.write_table(pa.table({"text": repeated}), tmp_path / "a.parquet")
     largest = max(pa.total_allocated_bytes() for _ in readers.documents(tmp_path / "a.parquet", DataConfig()))
     assert largest < rows * size / 10
-    monkeypatch.setattr(readers, "LONGEST_LINE", 10)
-    with pytest.raises(InputError, match=r"a\.parquet holds texts of .* make them several documents"):
-        texts(tmp_path / "a.parquet")
 
 
 # --- folders

@@ -21,7 +21,6 @@ from sympformer.data import DataConfig, Tokens, find, make_tokenizer, open_token
 from sympformer.data.corpus import Corpus
 from sympformer.data.overlap import Overlap
 from sympformer.errors import InputError
-from tests.data.places import MERGES, TINYSTORIES, needs_merges, needs_tinystories
 
 SPLITS = ("train", "validation", "test")
 
@@ -88,16 +87,6 @@ def test_a_saved_tokenizer_serves_another_corpus(tmp_path: Path) -> None:
     second = prepare("storybook:25", str(tmp_path / "first"))
     assert second.tokenizer.fingerprint == first.tokenizer.fingerprint
     assert prepare("storybook:25", str(tmp_path / "first")).reused
-
-
-@needs_tinystories
-@needs_merges
-def test_tinystories_with_gpt2() -> None:
-    found = prepare(str(TINYSTORIES), f"gpt2:{MERGES}", limit=300)
-    train = found.sheet.splits["train"]
-    assert (found.sheet.dtype, found.tokenizer.padded_vocab_size) == ("uint16", 50_304)
-    assert train.documents == found.sheet.splits["validation"].documents == 300
-    assert train.bytes / train.tokens == pytest.approx(4.0, abs=0.3)
 
 
 # --- where, and how often

@@ -129,24 +129,20 @@ def _on_disk(config: DataConfig, path: Path) -> Corpus:
     left_out["no split in the name"] = ignored
     notes = [_printable(f"left out {_listed(path, rest)} ({why})") for why, rest in left_out.items() if rest]
     notes += [note for part in parts.values() if len(part) == 1 for note in _taken_whole(part[0], config)]
-    identity = {name: [_identity(file) for file in part] for name, part in parts.items()}
-    sources = [
-        {"file": os.path.abspath(file), "bytes": said["bytes"], "sha256": said["sha256"], "split": name}
-        for name, part in parts.items()
-        for file, said in zip(part, identity[name], strict=True)
-    ]
+    sources = [_source(name, file) for name, part in parts.items() for file in part]
+    identity = {"files": [[said["split"], format_of(Path(said["file"])), said["sha256"]] for said in sources]}
 
     def streams() -> dict[str, Iterator[str]]:
         return {name: _texts(corpus, part) for name, part in parts.items()}
 
-    corpus = Corpus(config, path.name.split(".")[0] or "corpus", {"files": identity}, streams, sources, notes)
+    corpus = Corpus(config, path.name.split(".")[0] or "corpus", identity, streams, sources, notes)
     return corpus
 
 
-def _identity(file: Path) -> dict[str, Any]:
+def _source(split: str, file: Path) -> dict[str, Any]:
     under_way(f"reading {file.name} for its checksum")
     try:
-        return {"ending": format_of(file), "bytes": file.stat().st_size, "sha256": sha256(file)}
+        return {"split": split, "file": os.path.abspath(file), "bytes": file.stat().st_size, "sha256": sha256(file)}
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror or error}") from error
 
@@ -162,7 +158,7 @@ def _texts(corpus: Corpus, part: list[Path]) -> Iterator[str]:
 
 def _readable(path: Path, config: DataConfig) -> tuple[list[Path], dict[str, list[Path]]]:
     """The files that are read, in a fixed order, and the others by the reason why; hidden ones without a word."""
-    formats = f"{', '.join(READERS)}"
+    formats = ", ".join(READERS)
     if not path.is_dir():
         if not path.is_file():
             raise InputError(f"{path} is not a regular file: give one that can be read from beginning to end, twice")

@@ -17,8 +17,8 @@ from sympformer.data.config import DataConfig
 from sympformer.errors import InputError, missing_extra
 
 CHUNK = 1 << 20  # bytes read at a time
-LONGEST_LINE = 1 << 25  # bytes of a line of .jsonl and .csv, and of a text in .parquet
-MOST_ROWS = 16  # of a parquet file, read at a time; more are hardly faster
+LONGEST_LINE = 1 << 25  # bytes of a line of .jsonl and .csv
+MOST_ROWS = 16  # of a parquet file in memory at a time; more are hardly faster
 LOOK = 1 << 13  # bytes at the beginning of a file that tell whether it is text
 BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
 
@@ -198,25 +198,14 @@ def _parquet(path: Path, config: DataConfig) -> Texts:
             table = pq.ParquetFile(content, buffer_size=CHUNK)
             if config.column not in table.schema_arrow.names:
                 raise _missing_column(str(path), config.column, table.schema_arrow.names)
-            total = max(1, table.metadata.num_rows)
-            for done, value in enumerate(_values(table, config.column, path), start=1):
-                yield as_text({config.column: value}, config.column, f"{path}, row {done}"), size * done // total
+            total, done = table.metadata.num_rows, 0
+            for batch in table.iter_batches(batch_size=MOST_ROWS, columns=[config.column]):
+                for value in batch.column(0):
+                    done += 1
+                    text = as_text({config.column: value.as_py()}, config.column, f"{path}, row {done}")
+                    yield text, size * done // total
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path} is not a whole parquet file: {str(error).splitlines()[0]}") from error
-
-
-def _values(table: Any, column: str, path: Path) -> Iterator[Any]:
-    """The values of a column, few in memory at a time: a text that stands many times may take no room in the file."""
-    for group in range(table.num_row_groups):
-        described = table.metadata.row_group(group)
-        parts = [described.column(i) for i in range(described.num_columns)]
-        whole = sum(part.total_uncompressed_size for part in parts if part.path_in_schema == column)
-        mean = whole / max(1, described.num_rows)
-        if mean > LONGEST_LINE:
-            raise InputError(f"{path} holds texts of {mean / (1 << 20):,.0f} MB: make them several documents")
-        rows = int(min(MOST_ROWS, max(1, CHUNK // max(1, mean))))
-        for batch in table.iter_batches(batch_size=rows, row_groups=[group], columns=[column]):
-            yield from (value.as_py() for value in batch.column(0))
 
 
 READERS: dict[str, Callable[[Path, DataConfig], Texts]] = {

@@ -169,8 +169,8 @@ class Tokenizer:
 
     def describe(self) -> dict[str, str | int]:
         """What a sheet or a record keeps about its tokenizer."""
-        known = {name: getattr(self, name) for name in ("name", "vocab_size", "padded_vocab_size", "end_of_text")}
-        return known | {"sha256": self.fingerprint}
+        sizes = {size: getattr(self, size) for size in ("vocab_size", "padded_vocab_size", "end_of_text")}
+        return {"name": self.name, **sizes, "sha256": self.fingerprint}
 
     def save(self, folder: str | Path) -> None:
         """Write the one file that is enough to load it anywhere, without a network."""
