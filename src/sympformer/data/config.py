@@ -16,8 +16,8 @@ class DataConfig:
 
     corpus: str = "storybook"
     """storybook or storybook:N (stories that come with the package), tinystories, openwebtext or
-    hub:OWNER/NAME[:CONFIG][@REVISION] (from the Hugging Face hub), or the path of a .txt, .md, .jsonl, .csv or .parquet
-    file, plain or .gz, or of a folder of them."""
+    hub:OWNER/NAME (of the Hugging Face hub; :CONFIG and @REVISION may follow), or the path of a .txt, .md,
+    .jsonl, .csv or .parquet file, plain or .gz, or of a folder of them."""
     tokenizer: str = "bpe:2048"
     """bpe:N (trained on the corpus), gpt2 or gpt2:PATH/merges.txt, byte, or a folder with a saved tokenizer."""
     folder: str | None = None
