@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import re
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,10 +9,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from sympformer.errors import InputError, unknown_name
 
-NONE = ("null", "~", "None", "")
+NONE = ("null", "~", "None")
 SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-INFINITE = {".inf": math.inf, "-.inf": -math.inf, ".nan": math.nan}
-WHOLE, NUMBER = re.compile(r"[-+]?\d[\d_]*"), re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+NUMBERS = {".inf": math.inf, "-.inf": -math.inf, ".nan": math.nan}
 
 
 def check_names(kind: type[Any], values: object, where: str, what: str | None = None) -> None:
@@ -45,14 +43,17 @@ def fitted(name: str, kind: Any, value: Any, text: bool = True) -> Any:
         if not isinstance(value, str) or value not in inner:
             raise unknown_name(name.removeprefix("--"), value, inner)
         return value
-    if text and isinstance(value, str):
-        value = _read(name, origin, value)
-    if origin in (list, tuple) and inner and isinstance(value, (list, tuple)) and (text or isinstance(value, origin)):
-        return _items(name, origin, inner, value, text)
-    if origin is dict and inner and isinstance(value, dict):
-        return {key: fitted(f"{name}.{key}", inner[1], part, text) for key, part in value.items()}
     if origin is Any:
         return plain(value) if text else value
+    if text and isinstance(value, str):
+        value = _read(name, origin, value)
+    if origin in (list, tuple) and inner and isinstance(value, (list, tuple) if text else origin):
+        kinds = inner if origin is tuple and ... not in inner else inner[:1] * len(value)
+        if len(value) != len(kinds):
+            raise InputError(f"{name} must be {len(kinds)} numbers, got {value!r}")
+        return origin(fitted(name, part, one, text) for part, one in zip(kinds, value, strict=True))
+    if origin is dict and inner and isinstance(value, dict):
+        return {key: fitted(f"{name}.{key}", inner[1], part, text) for key, part in value.items()}
     _check(name, kind, origin, value, text)
     return float(value) if origin is float else value
 
@@ -63,13 +64,13 @@ def plain(value: Any) -> Any:
         return {key: plain(part) for key, part in value.items()}
     if isinstance(value, list):
         return [plain(part) for part in value]
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not value:
         return value
-    if value[:1] in ("[", "{"):
+    if value[0] in "[{":
         return plain(parse_yaml(value, repr(value)))
     if value in NONE or value in ("true", "false"):
         return None if value in NONE else value == "true"
-    return _number(value) if WHOLE.fullmatch(value) or NUMBER.fullmatch(value) or value in INFINITE else value
+    return _number(value, int) if value[0] in "+-.0123456789" else value
 
 
 def parse_yaml(text: str, where: str) -> Any:
@@ -79,51 +80,52 @@ def parse_yaml(text: str, where: str) -> Any:
     try:
         loader = yaml.BaseLoader(text)
         root = loader.get_single_node()
-        _check_keys(root, where, set())
+        _check_nodes(root, where, set())
         return {} if root is None else loader.construct_document(root)
     except (yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
 
 
-def _check_keys(node: Any, where: str, seen: set[int]) -> None:
-    """Refuse a key that stands twice, where the first would be lost."""
+def _check_nodes(node: Any, where: str, seen: set[int]) -> None:
+    """Refuse a key that stands twice, where the first would be lost; say null where nothing stands."""
     import yaml
 
+    seen.add(id(node))  # an alias names a node again
+    if isinstance(node, yaml.ScalarNode) and not node.value and node.style is None:
+        node.value = "null"
     if isinstance(node, yaml.MappingNode):
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if twice := next((key for i, key in enumerate(keys) if key in keys[:i]), None):
             line = node.start_mark.line + 1
             raise InputError(f"{where} is not usable: {twice!r} stands twice in line {line} and below")
-    if isinstance(node, yaml.ScalarNode) and not node.value and node.style is None:
-        node.value = "null"  # nothing stands behind the colon
-    seen.add(id(node))  # an alias names a node again
     for child in node.value if isinstance(node, yaml.CollectionNode) else ():
         for part in child if isinstance(child, tuple) else (child,):
             if id(part) not in seen:
-                _check_keys(part, where, seen)
+                _check_nodes(part, where, seen)
 
 
 def _read(name: str, kind: Any, text: str) -> Any:
     """A text as its type wants it; the text itself where it does not read."""
     if kind is bool:
         return SWITCH.get(text.lower(), text)
-    if kind in (int, float):
-        number = _number(text, kind)
-        if kind is float or isinstance(number, int):
-            return number
-        return int(number) if isinstance(number, float) and number.is_integer() else text
-    if kind is Path:
-        return Path(text)
+    if kind is int:  # 1e3 is one
+        number = _number(text, int)
+        whole = not isinstance(number, float) or number.is_integer()
+        return int(number) if whole and not isinstance(number, str) else text
+    if kind is float:
+        return _number(text, float)
     if kind in (list, tuple, dict) and text.strip()[:1] in ("[", "{"):
         return parse_yaml(text, name)
-    return [part.strip() for part in text.split(",") if part.strip()] if kind in (list, tuple) else text
+    if kind in (list, tuple):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return Path(text) if kind is Path else text
 
 
-def _number(text: str, least: Any = int) -> int | float | str:
+def _number(text: str, least: type[int] | type[float]) -> int | float | str:
     """The number that a text is, and the text where it is none."""
-    for kind in (int, float) if least is int else (float,):
+    for kind in dict.fromkeys((least, float)):
         try:
-            return INFINITE[text] if text in INFINITE else kind(text)
+            return NUMBERS[text] if text in NUMBERS else kind(text)
         except ValueError:
             pass
     return text
@@ -132,7 +134,7 @@ def _number(text: str, least: Any = int) -> int | float | str:
 def _one_of(name: str, kind: Any, value: Any, text: bool) -> Any:
     """The first of several types that takes the value."""
     parts = [part for part in get_args(kind) if part is not types.NoneType]
-    empty = value is None or (text and isinstance(value, str) and value in NONE[:-1])
+    empty = value is None or (text and isinstance(value, str) and value in NONE)
     if empty and len(parts) < len(get_args(kind)):
         return None
     if len(parts) == 1:
@@ -143,13 +145,6 @@ def _one_of(name: str, kind: Any, value: Any, text: bool) -> Any:
         except InputError:
             continue
     raise InputError(f"{name} must be {_called(kind)}, got {value!r}")
-
-
-def _items(name: str, kind: Any, inner: Any, values: Any, text: bool) -> Any:
-    kinds = inner if kind is tuple and ... not in inner else inner[:1] * len(values)
-    if len(values) != len(kinds):
-        raise InputError(f"{name} must be {len(kinds)} numbers, got {values!r}")
-    return kind(fitted(name, part, value, text) for part, value in zip(kinds, values, strict=True))
 
 
 def _check(name: str, kind: Any, origin: Any, value: Any, text: bool) -> None:
@@ -167,8 +162,7 @@ def _check(name: str, kind: Any, origin: Any, value: Any, text: bool) -> None:
 
 def _called(kind: Any) -> str:
     """A type in words."""
-    if get_origin(kind) in (types.UnionType, Union):
-        return " or ".join(_called(part) for part in get_args(kind) if part is not types.NoneType)
-    if get_origin(kind) is Literal:
-        return " or ".join(map(repr, get_args(kind)))
+    if get_origin(kind) in (types.UnionType, Union, Literal):
+        parts = [part for part in get_args(kind) if part is not types.NoneType]
+        return " or ".join(repr(part) if isinstance(part, str) else _called(part) for part in parts)
     return str(getattr(get_origin(kind) or kind, "__name__", kind))

@@ -140,7 +140,7 @@ def _take(given: dict[str, Any], known: dict[str, Option], name: str, value: Any
 
 
 def _take_group(given: dict[str, Any], known: dict[str, Option], name: str, value: Any, mark: str) -> None:
-    if value in NONE[:-1]:
+    if value in NONE:
         given[name] = None
         return
     named = parse_yaml(value, f"{mark}{name}") if isinstance(value, str) and value[:1] == "{" else value
