@@ -1,17 +1,23 @@
-"""What the machine is, and AMX on virtual machines, which oneDNN is told to do without."""
+"""What the machine is, what it says while it works, and what made a result."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from sympformer import machine
+from sympformer import __version__, machine, progress, provenance
 from sympformer.cli import main
+from sympformer.data.tokens import prepare
+from sympformer.provenance import Code, code_in, codes_in, distinct, source_hash, this_code
 
 LIMIT = machine.VARIABLE
+SMALL = ["--model.n_layer", "1", "--model.d_model", "8", "--model.n_head", "1", "--model.block_size", "16"]
 
 
 @pytest.fixture
@@ -89,3 +95,162 @@ def test_describe_the_machine(cpu: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert shown["cores"] == str(machine.usable_cores())
     assert float(shown["memory gb"]) > 0
     assert "accelerator" in shown
+
+
+# --- progress: where there is no terminal, a line at least every `INTERVAL` seconds
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Lines follow each other fast, in an empty folder."""
+    monkeypatch.setenv("SYMPFORMER_INTERVAL", "0.02")
+    monkeypatch.setenv("SYMPFORMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def lines_of(capsys: pytest.CaptureFixture[str], command: str) -> list[str]:
+    pattern = rf"{command}: (.*) \(\d+ s\)"
+    return [found[1] for line in capsys.readouterr().err.splitlines() if (found := re.fullmatch(pattern, line))]
+
+
+def test_commands_say_what_is_under_way(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--log_every", "1", "--eval_tokens", "64", "--batch_size", "2", "--sample_tokens", "2"]
+    prepared = ["data", "prepare", "--corpus", "storybook:3000", "--tokenizer", "byte", "--out", "d"]
+    trained = ["train", *SMALL, "--data.folder", "d", "--steps", "20", *few, "--out", "r"]
+    flow = ["flow", "--dim", "2", "--particles", "2", "--max_passes", "20", "--integrators", "ab2"]
+    expected = {
+        "data": (prepared, r"encoding storybook:3000, [\d,]+ documents(, \d+%)?"),
+        "train": (trained, r"step \d+ of 20, loss \d\.\d+, (best \d\.\d+, )?[\d,]+ tok/s"),
+        "eval": (["eval", "r", "--tokens", "2000"], r"text \d+ of \d+|at work"),
+        "audit": (["audit", "softmax-ab2", "--length", "4"], r"auditing \d+ of \d+"),
+        "flow": (flow, r"racing \d+ of \d+"),
+    }
+    for command, (args, pattern) in expected.items():
+        assert main(args) == 0
+        said = lines_of(capsys, command)
+        assert any(re.fullmatch(pattern, line) for line in said), (command, said)
+
+
+def test_no_silence_while_one_step_is_long(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.pulse("work"):
+        for _ in progress.steps_with_progress(1, "stepping"):
+            time.sleep(0.3)
+    said = lines_of(capsys, "work")
+    assert len(said) >= 5
+    assert set(said) == {"stepping 0 of 1"}
+
+
+def test_silence_on_a_terminal_and_in_other_processes(
+    quick: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    with progress.pulse("work"):
+        time.sleep(0.1)
+    monkeypatch.delenv("RANK")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with progress.pulse("work"):
+        time.sleep(0.1)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("interval", [None, "often"])
+def test_the_interval_is_a_quarter_of_a_minute_and_short_work_is_silent(
+    interval: str | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SYMPFORMER_INTERVAL")
+    if interval is not None:
+        monkeypatch.setenv("SYMPFORMER_INTERVAL", interval)
+    assert progress.INTERVAL == 15
+    with progress.pulse("work"):
+        assert [*progress.steps_with_progress(3, "stepping")] == [0, 1, 2]
+        with progress.Bar("reading") as bar:
+            bar.update(1, "50%")
+    assert capsys.readouterr().err == ""
+
+
+def test_bench_says_what_it_times(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from sympformer.studies.bench.timing import interleaved
+
+    with progress.pulse("bench"):
+        interleaved({"a": lambda: time.sleep(0.05)}, rounds=2, warm_up=0, label="one layer")
+    assert any(re.fullmatch(r"one layer [01] of 2", line) for line in lines_of(capsys, "bench"))
+
+
+def test_prepared_data_needs_no_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare("storybook:30", "byte", tmp_path / "d")
+    assert capsys.readouterr().err == ""
+
+
+# --- provenance: the hash sees every change of the source and nothing else
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The package somewhere else, as a wheel would put it: no tests, no git."""
+    root = tmp_path / "site-packages" / "sympformer"
+    shutil.copytree(provenance.ROOT, root, ignore=shutil.ignore_patterns("__pycache__"))
+    return root
+
+
+def test_the_same_source_has_the_same_hash_wherever_it_lies(copy: Path) -> None:
+    assert source_hash(copy) == this_code().source
+    (copy / "__pycache__").mkdir()
+    (copy / "__pycache__" / "cli.cpython-311.pyc").write_bytes(b"compiled")
+    file = copy / "cli.py"
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))  # as git writes files on Windows
+    assert source_hash(copy) == this_code().source
+
+
+def test_every_change_of_the_source_shows(copy: Path) -> None:
+    seen = {source_hash(copy)}
+    (copy / "models" / "config.py").write_text((copy / "models" / "config.py").read_text() + "\n")
+    seen.add(source_hash(copy))
+    (copy / "cli.py").rename(copy / "command_line.py")
+    seen.add(source_hash(copy))
+    (copy / "data" / "more.py").touch()
+    seen.add(source_hash(copy))
+    assert len(seen) == 4
+
+
+def test_a_commit_is_named_where_git_keeps_the_source(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        name = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        subprocess.run(["git", *name, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    root = tmp_path / "sympformer"
+    root.mkdir()
+    file = root / "__init__.py"
+    file.write_text("a = 1\n")
+    assert provenance._commit(root) is None
+    git("init")
+    (tmp_path / "notes.txt").write_text("a project that has the package installed\n")
+    git("add", "notes.txt")
+    git("commit", "-m", "notes")
+    assert provenance._commit(root) is None
+    git("add", ".")
+    git("commit", "-m", "source")
+    commit = provenance._commit(root)
+    assert commit is not None
+    assert len(commit) == 12
+    file.write_text("a = 2\n")
+    assert provenance._commit(root) == f"{commit}-dirty"
+
+
+def test_codes_go_through_a_record_and_back() -> None:
+    here = this_code()
+    assert here.version == __version__
+    assert code_in({"torch": "2", **here.to_dict()}) == here
+    assert codes_in(here.to_dict() | {"continued_by": [{"sympformer": "9", "source": "beef", "commit": None}]}) == [
+        here,
+        Code("9", "beef"),
+    ]
+    assert set(provenance.environment()) > {"sympformer", "source", "commit", "torch", "command", "date", "processor"}
+
+
+def test_records_without_a_hash_are_of_one_unknown_code() -> None:
+    old = [code_in({"sympformer": "0.1.0", "torch": "2"}), code_in({"sympformer": "0.0.9"})]
+    assert [code.label for code in distinct(old)] == ["unknown code"]
+    assert len(distinct([*old, this_code()])) == 2
+    # a commit that left the source alone makes no other code
+    assert len(distinct([Code("1", "beef", "aaa"), Code("1", "beef", "bbb")])) == 1

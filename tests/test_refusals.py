@@ -41,7 +41,7 @@ REFUSED: list[tuple[str | list[str], str]] = [
     ("report", "targets is missing: sympformer report TARGET"),
     ("watch", "targets is missing: sympformer watch TARGET"),
     ("data prpare", "unknown data command 'prpare'.*did you mean 'prepare'"),
-    ("data prepare missing.txt", "missing.txt"),
+    ("data prepare missing.txt", "corpus 'missing.txt' is neither a known name nor a file"),
     (f"data prepare --limit {LONG}", "--limit is a number of more than 63 bits"),
     ("data prepare --separator ''", "separator"),
     ("data prepare --validation 1e-320", "too small|must be|at least|hold out"),

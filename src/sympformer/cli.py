@@ -186,7 +186,8 @@ def _run(command: Command, args: list[str]) -> int:
         if words[0] not in command:
             raise unknown_name(f"{name} command", words[0], command)
         name, command, words = f"{name} {words[0]}", command[words[0]], words[1:]
-    known, places = options.options_of(command), options.places(command)
+    known = options.options_of(command)
+    places = options.places(command, known, has_configs=any(one.command == name for one in shipped().values()))
     usage = f"sympformer {name} {_words(known, places)} [--OPTION VALUE ...]"
     if set(HELP) & set(words):
         print(options.page(usage, command, known, "" if places else _about_configs(name)))

@@ -71,11 +71,11 @@ def _members(owner: Any) -> Iterator[tuple[str, Any, Any, str | None]]:
         yield field.name, hints[field.name], default, field.metadata.get("options")
 
 
-def places(command: Any) -> list[str]:
+def places(command: Any, known: Mapping[str, Option], has_configs: bool) -> list[str]:
     """The options that words stand for: those without a default, else the first; none where a config comes first."""
     plain = [(name, default) for name, kind, default, _ in _members(command) if _dataclass_in(kind) is None]
-    first = next(iter(inspect.signature(command).parameters), None)
-    return [name for name, default in plain if default is REQUIRED] or [name for name, _ in plain if name == first]
+    required = [name for name, default in plain if default is REQUIRED]
+    return required or ([] if has_configs else list(known)[:1])
 
 
 def _dataclass_in(kind: Any) -> Any:

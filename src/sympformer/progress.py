@@ -90,21 +90,6 @@ class Bar:
             self._bar.stop()
 
 
-class Meter(Bar):
-    """Counts documents and bytes of text."""
-
-    def __init__(self, what: str, show: bool | None = None) -> None:
-        super().__init__(what, None, show)
-        self.bytes = self.documents = 0
-
-    def add(self, documents: int, size: int, done: float | None) -> None:
-        """Count some more; done: share of all that is to do, if known."""
-        self.bytes += size
-        self.documents += documents
-        share = "" if done is None else f", {done:.0%}"
-        self.update(0, f"{self.documents:,} documents, {self.bytes / 1e6:,.1f} MB{share}")
-
-
 def _rich_bar() -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

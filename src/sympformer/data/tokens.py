@@ -31,7 +31,7 @@ from sympformer.data.tokenizers import SAMPLE, Ids, Tokenizer, check_name, make_
 from sympformer.errors import InputError
 from sympformer.files import check_new, checked, locked, new_folder, read_json
 from sympformer.machine import cache_root
-from sympformer.progress import Meter
+from sympformer.progress import Bar
 
 FORMAT = 2
 SHEET = "sheet.json"
@@ -214,9 +214,9 @@ def _prepare(corpus: Corpus, request: dict[str, Any], folder: Path) -> None:
 def _look(corpus: Corpus) -> tuple[list[str], list[str]]:
     """One pass ahead: the test texts where they are to be compared, and the first training texts for a tokenizer."""
     words, tests, sample, size = corpus.config.overlap_words, list[str](), list[str](), 0
-    with Meter("looking at the text") as meter:
-        for split, text in corpus.documents():
-            meter.add(1, len(text), corpus.done)
+    with Bar("looking at the text") as bar:
+        for n, (split, text) in enumerate(corpus.documents()):
+            bar.update(n, _share(n, corpus))
             if split == "train" and size < SAMPLE:
                 sample.append(text)
                 size += len(text)
@@ -237,19 +237,25 @@ def _write(corpus: Corpus, tokenizer: Tokenizer, tests: list[str], folder: Path)
     words, writers = corpus.config.overlap_words, dict[str, TokenWriter]()
     overlap, dropped = Overlap(tests, words), TokenWriter(Path(os.devnull), tokenizer)
     try:
-        with Meter(f"encoding {corpus.config.corpus}") as meter:
-            for split, text in _tests_last(corpus, tests if words else None):
+        with Bar(f"encoding {corpus.config.corpus}") as bar:
+            for n, (split, text) in enumerate(_tests_last(corpus, tests if words else None)):
+                bar.update(n, _share(n, corpus))
                 if words and split != "test":
                     overlap.compare(text)
                 if split not in writers:
                     writers[split] = TokenWriter(folder / f"{split}.bin", tokenizer)
                 out = dropped if words and split == "test" and overlap.shared(text) else writers[split]
-                meter.add(1, out.add(text), corpus.done)
+                out.add(text)
         splits = {split: writer.finish() for split, writer in writers.items()}
         return splits, dropped.finish()
     finally:
         for writer in (*writers.values(), dropped):
             writer.file.close()
+
+
+def _share(documents: int, corpus: Corpus) -> str:
+    """How far a pass over a corpus is, in words."""
+    return f"{documents:,} documents" + ("" if corpus.done is None else f", {corpus.done:.0%}")
 
 
 def _tests_last(corpus: Corpus, tests: list[str] | None) -> Iterator[tuple[str, str]]:
