@@ -9,7 +9,6 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -17,7 +16,7 @@ from sympformer.data.config import DataConfig
 from sympformer.errors import InputError, missing_extra
 
 CHUNK = 1 << 20  # bytes read at a time
-LONGEST_LINE = 1 << 25  # bytes of a line of .jsonl and .csv
+LONGEST_FIELD = 1 << 30  # characters in .csv
 MOST_ROWS = 16  # of a parquet file in memory at a time; more are hardly faster
 LOOK = 1 << 13  # bytes at the beginning of a file that tell whether it is text
 BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
@@ -107,22 +106,15 @@ def _chunks(path: Path, encoding: str) -> Texts:
 
 def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str, int]]:
     """The number, text and place of every line of a file."""
-    if "\n".encode(encoding) != b"\n":
-        raise InputError(f"{path} cannot be read as {encoding}: save it as UTF-8, or as .txt")
-    with _opened(path) as (content, disk):
-        offset = 0
-        for number in count(1):
-            raw = content.readline(LONGEST_LINE + 1)
-            if not raw:
-                return
-            if len(raw) > LONGEST_LINE:
-                raise InputError(f"{path}, line {number} is longer than {LONGEST_LINE >> 20} MB: make it several rows")
-            try:
-                text = raw.decode(_codec(encoding) if number == 1 else encoding)
-            except UnicodeDecodeError as error:
-                raise _undecodable(path, offset + error.start, error, encoding) from None
-            yield number, text, disk.tell()
-            offset += len(raw)
+    number, at, parts = 0, 0, list[str]()
+    for text, at in _chunks(path, encoding):
+        first, *others = text.split("\n")
+        parts.append(first)
+        for line in others:
+            number += 1
+            yield number, "".join(parts) + "\n", at
+            parts = [line]
+    yield number + 1, "".join(parts), at
 
 
 def _txt(path: Path, config: DataConfig) -> Texts:
@@ -166,7 +158,7 @@ def _csv(path: Path, config: DataConfig) -> Texts:
     reader = csv.reader(raw_lines())
 
     def next_row() -> list[str] | None:
-        before = csv.field_size_limit(LONGEST_LINE)  # of the whole process, so that it is put back
+        before = csv.field_size_limit(LONGEST_FIELD)  # of the whole process, so that it is put back
         try:
             return next(reader, None)
         except csv.Error as error:
