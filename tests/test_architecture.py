@@ -54,7 +54,6 @@ ALLOWED: dict[str, set[str]] = {
     "audit": LEAVES | {"models", "loading"},
     "watching": LEAVES | {"flows", "ops", "nn", "models", "loading", "pages"},
     "studies": LEAVES | {"pages", "flows", "ops", "nn", "models", "data", "training", "loading", "audit", "watching"},
-    "testing": {"audit"},
     "hf": LEAVES | {"flows", "ops", "nn", "models"},
     "exchange": LEAVES | {"flows", "ops", "nn", "models", "data", "training", "audit", "hf"},
     "cli": LEAVES,

@@ -8,8 +8,7 @@ slip; the repair; and a model of Hugging Face's library under the same audit.
 import torch
 from torch import Tensor, nn
 
-from sympformer.audit import AuditReport, audit_model
-from sympformer.testing import assert_causal
+from sympformer.audit import AuditReport, assert_causal, audit_model
 
 
 def main() -> None:

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sympformer.audit.auditor import FUTURE
+
 VOCAB, LENGTH, WIDTH = 40, 20, 8
 LATE = 13  # where one of them leaks
 
@@ -119,16 +121,14 @@ class CacheBreaks(Cached):
         return seen
 
 
-FUTURE = {"causality", "adversarial", "prefix"}
-
 # model -> the checks that must fail, no more and no fewer
 FAULTS: dict[type[Causal], set[str]] = {
     Causal: set(),
     Cached: set(),
-    MeanOverTime: FUTURE,
-    NormOverTime: FUTURE,
-    TinyLeak: FUTURE,
-    LeakWithoutGradient: FUTURE,
+    MeanOverTime: {*FUTURE},
+    NormOverTime: {*FUTURE},
+    TinyLeak: {*FUTURE},
+    LeakWithoutGradient: {*FUTURE},
     LateLeak: {"causality", "prefix"},  # the adversary tries a few places only, and the late one is not among them
     MeanByLength: {"prefix"},
     BatchMean: {"batch"},
@@ -162,3 +162,37 @@ class FloatOnly(Causal):
 
     def fault(self, x: Tensor) -> Tensor:
         return x @ torch.eye(WIDTH, dtype=torch.float32)
+
+
+class NotFinite(Causal):
+    def fault(self, x: Tensor) -> Tensor:
+        return x / 0
+
+
+class BlowsUp(Causal):
+    """Finite until its head is moved much."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn.init.zeros_(self.head.weight)
+
+    def fault(self, x: Tensor) -> Tensor:
+        return x if self.head.weight.abs().max() < 0.5 else x * torch.nan
+
+
+class SomeIdsMasked(Causal):
+    def forward(self, idx: Tensor) -> Tensor:
+        return super().forward(idx).masked_fill(torch.arange(VOCAB) > 30, -torch.inf)
+
+
+class LinearInItsTokens(Causal):
+    def forward(self, idx: Tensor) -> Tensor:
+        return self.head(self.tokens(idx).cumsum(1).flip(1))
+
+
+class LeaksInTraining(Causal):
+    """Training may take another way through the code: no edit shows this leak, the gradient does."""
+
+    def fault(self, x: Tensor) -> Tensor:
+        sees_all = (torch.arange(x.shape[1]) >= 3).unsqueeze(1) & torch.tensor(torch.is_grad_enabled())
+        return x + sees_all * x.mean(1, keepdim=True)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from sympformer.audit import checks
-from sympformer.audit.caching import chunked_logits
+from sympformer.audit.auditor import chunked_logits
 from sympformer.loading import Logits, logits_of
 from sympformer.models import LanguageModel
 from tests.models.cases import tokens

@@ -1,16 +1,17 @@
 """`sympformer audit`: a table of what holds for a language model, and exit code 1 where something does not."""
 
+from dataclasses import replace
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from rich.console import Console
+
+from sympformer.audit.auditor import Weights, audit_model
+from sympformer.audit.report import AuditReport
 from sympformer.errors import InputError
 from sympformer.files import write
-
-if TYPE_CHECKING:
-    from sympformer.audit.report import AuditReport
-    from sympformer.audit.weights import Weights
-    from sympformer.loading import Target
+from sympformer.loading import Target, open_target
+from sympformer.tables import Head, terminal_table
 
 
 def audit(
@@ -31,15 +32,10 @@ def audit(
         trust_remote_code: Run the code that lies in a Hugging Face folder.
         json: Also write the report to this file.
     """
-    from sympformer.audit.auditor import audit_model
-    from sympformer.loading import open_target
-
     if json is not None and (not json or Path(json).is_dir() or not Path(json).parent.is_dir()):
         raise InputError(f"cannot write the report to {json!r}: give the name of a file in a folder that is there")
     opened = open_target(target, trust_remote_code, vocab_size)
-    weights: tuple[Weights, ...] = ("given", "perturbed")
-    if opened.kind == "run":
-        weights = ("given", "fresh", "perturbed")
+    weights: tuple[Weights, ...] = ("given", "fresh", "perturbed") if opened.kind == "run" else ("given", "perturbed")
     report = audit_model(
         opened.model, vocab_size=opened.vocab_size, length=length, seed=seed, weights=weights, show_progress=None
     )
@@ -49,35 +45,22 @@ def audit(
     return 0 if report.passed else 1
 
 
-def _print(target: "Target", report: "AuditReport") -> None:
-    from dataclasses import replace
-
-    from rich.console import Console
-
-    from sympformer.tables import Head, terminal_table
-
+def _print(target: Target, report: AuditReport) -> None:
     # a variant or a factory has just been started; a run and a folder have been trained
     given = "fresh" if target.kind in ("variant", "factory") else "trained"
     rows = [replace(row, weights=given) if row.weights == "given" else row for row in report.rows]
+    colours = {"holds": "[green]holds[/]", "FAILS": "[bold red]FAILS[/]"}
+    heads = [Head("check", True), Head("weights", True), Head("deviation"), Head("allowed"), Head("first at")]
+    cells = []
+    for row in rows:
+        size = "" if row.deviation is None else f"{row.deviation:.2g}"
+        first = "" if row.first_position is None else str(row.first_position)
+        verdict = colours.get(row.verdict, row.verdict)
+        cells.append((row.check, row.weights, size, f"{row.tolerance:.1g}", first, verdict))
     title = f"{target.name}: {report.length} tokens of {report.vocab_size}, {report.precision}"
-    figures = [Head(text) for text in ("deviation", "allowed", "first at")]
-    cells = [
-        (
-            row.check,
-            row.weights,
-            "" if row.deviation is None else f"{row.deviation:.2g}",
-            f"{row.tolerance:.1g}",
-            "" if row.first_position is None else str(row.first_position),
-            {"holds": "[green]holds[/]", "FAILS": "[bold red]FAILS[/]"}.get(row.verdict, row.verdict),
-        )
-        for row in rows
-    ]
     console = Console()
-    console.print(
-        terminal_table(title, [Head("check", True), Head("weights", True), *figures, Head("verdict", True)], cells)
-    )
-    notes = dict.fromkeys(f"{row.check}: {row.note}" for row in rows if row.note and row.passed)
-    for line in (*notes, *(f"FAILS {row.sentence}" for row in rows if not row.passed)):
+    console.print(terminal_table(title, [*heads, Head("verdict", True)], cells))
+    lines = list(dict.fromkeys(f"{row.check}: {row.note}" for row in rows if row.note and row.passed))
+    lines += [f"FAILS {row.sentence}" for row in rows if not row.passed]
+    for line in (*lines, *([f"{target.name} passes"] if report.passed else [])):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    if report.passed:
-        console.print(f"{target.name} passes", markup=False, highlight=False, soft_wrap=True)

@@ -1,12 +1,9 @@
 """What an audit found: rows, a verdict, sentences, JSON."""
 
-import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-AS_ASKED = "sees the future, as asked"
-NOT_HERE = "does not see the future with these weights, though asked to"
 # check -> what a failure of it means
 MEANINGS: dict[str, str] = {
     "repeat": "the same text gives different logits when it is read twice",
@@ -20,19 +17,20 @@ MEANINGS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class AuditRow:
-    """One check on one set of weights."""
+    """One check on one set of weights: given, fresh or perturbed.
+
+    deviation: the largest difference of a logit that should have stayed the same; None where the check was not tried,
+    and the note says why. first_position: the first one, counted from 0, whose logits differ by more than the
+    tolerance. asked: whether that is what full visibility asks for (every token sees all).
+    """
 
     check: str
     weights: str
-    """given, fresh or perturbed."""
     deviation: float | None
-    """Largest difference of a logit that should have stayed the same; None: the check was not tried."""
     tolerance: float
     first_position: int | None
-    """The first position, counted from 0, whose logits differ by more than the tolerance."""
     note: str = ""
     asked: bool = False
-    """Whether the deviation is what full visibility asks for: every token sees all."""
 
     @property
     def tried(self) -> bool:
@@ -41,58 +39,44 @@ class AuditRow:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found. A check that was not tried has found nothing; its note says why."""
+        """Whether nothing was found; a check that was not tried has found nothing."""
         return self.deviation is None or self.asked or self.deviation <= self.tolerance
 
     @property
     def verdict(self) -> str:
         """In two words or so."""
-        if not self.tried:
+        if self.deviation is None:
             return "not tried"
-        if self.asked:
-            return AS_ASKED if self.deviation is not None and self.deviation > self.tolerance else NOT_HERE
-        return "holds" if self.passed else "FAILS"
+        if not self.asked:
+            return "holds" if self.passed else "FAILS"
+        seen = self.deviation > self.tolerance
+        return "sees the future, as asked" if seen else "does not see the future with these weights, though asked to"
 
     @property
     def sentence(self) -> str:
         """The row in words."""
-        if self.deviation is None:
-            return f"{self.check} ({self.weights} weights): {self.note}"
-        if self.asked:
-            return f"{self.check} ({self.weights} weights): {self.verdict}"
+        return f"{self.check} ({self.weights} weights): {self._found()}"
+
+    def _found(self) -> str:
+        if self.deviation is None or (self.deviation == math.inf and self.note and not self.passed):
+            return self.note
         if self.passed:
-            return f"{self.check} ({self.weights} weights): holds to {self.deviation:.2g}"
-        if self.deviation == math.inf and self.note:
-            return f"{self.check} ({self.weights} weights): {self.note}"
+            return self.verdict if self.asked else f"holds to {self.deviation:.2g}"
         place = "" if self.first_position is None else f", first at position {self.first_position}"
-        note = f" ({self.note})" if self.note else ""
-        return (
-            f"{self.check} ({self.weights} weights): {MEANINGS[self.check]}, by up to {self.deviation:.2g}"
-            f" where {self.tolerance:.1g} is allowed{place}{note}"
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, which has no infinity."""
-        values = dataclasses.asdict(self) | {"passed": self.passed}
-        return values | {"deviation": "inf"} if self.deviation == math.inf else values
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "AuditRow":
-        fields = {name: value for name, value in values.items() if name != "passed"}
-        if fields["deviation"] is not None:
-            fields["deviation"] = float(fields["deviation"])
-        return cls(**fields)
+        size = f"by up to {self.deviation:.2g} where {self.tolerance:.1g} is allowed"
+        return f"{MEANINGS[self.check]}, {size}{place}" + (f" ({self.note})" if self.note else "")
 
 
 @dataclass(frozen=True)
 class AuditReport:
-    """All rows of an audit, and how it was made."""
+    """All rows of an audit, and how it was made.
+
+    precision: float64 or float32, and where a model works in less inside, that. length: tokens of the texts.
+    """
 
     rows: list[AuditRow]
     precision: str
-    """float64 or float32, and where a model works in less inside, that."""
     length: int
-    """Tokens of the texts that were tried."""
     vocab_size: int
     seed: int
 
@@ -112,12 +96,17 @@ class AuditReport:
         return max(self.rows, key=lambda r: -1.0 if r.deviation is None or r.asked else r.deviation / r.tolerance)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "rows"}
-        return {"passed": self.passed, **own, "rows": [row.to_dict() for row in self.rows]}
+        """Plain values for JSON, which has no infinity."""
+        rows = [asdict(row) | {"passed": row.passed} for row in self.rows]
+        for row in rows:
+            row["deviation"] = "inf" if row["deviation"] == math.inf else row["deviation"]
+        return asdict(self) | {"passed": self.passed, "rows": rows}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "AuditReport":
         """The report that `to_dict` wrote."""
-        own = {field.name: values[field.name] for field in dataclasses.fields(cls) if field.name != "rows"}
-        return cls(rows=[AuditRow.from_dict(row) for row in values["rows"]], **own)
+        rows = [{name: value for name, value in row.items() if name != "passed"} for row in values["rows"]]
+        for row in rows:
+            row["deviation"] = None if row["deviation"] is None else float(row["deviation"])
+        own = {name: values[name] for name in ("precision", "length", "vocab_size", "seed")}
+        return cls([AuditRow(**row) for row in rows], **own)
