@@ -85,16 +85,3 @@ def test_the_command_writes_figures_and_machine(
     assert len(figures) == 3 + 2 * len(bench.STEPS)
     printed = " ".join(capsys.readouterr().out.split())
     assert f"step: {machine.headline()}" in printed
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--rounds", "0"], "rounds must be at least 1"),
-        (["--suites", "[speed]"], "speed"),
-        (["--out", "."], "out must name a file"),
-    ],
-)
-def test_bad_input(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", *arguments]) == 2
-    assert message in capsys.readouterr().err

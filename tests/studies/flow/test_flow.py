@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 
 from sympformer import flows
-from sympformer.cli import main
 from sympformer.errors import InputError
 from sympformer.models import ModelConfig, build_model
 from sympformer.models.describe import kernel_passes
@@ -165,39 +164,6 @@ def test_a_seed_repeats_exactly_and_methods_search_their_own_steps(tmp_path: Pat
     assert first[0]["gradient_flow"]["step"] != first[0]["etd_ab2"]["step"]
     assert result(3) == first
     assert result(4) != first
-
-
-BAD: list[tuple[str, str]] = [
-    ("--system lienar", "linear"),
-    ("--integrators ab3", "did you mean 'ab2'"),
-    ("--integrators ,", "integrators is empty"),
-    ("--damping nestrov", "nesterov"),
-    ("--particles 0", "particles must be at least 1"),
-    ("--particles 1000000", "GB"),
-    ("--dim 1", "dim must be at least 2"),
-    ("--step 0", "step must be a positive number"),
-    ("--step nan", "step must be"),
-    ("--t0 0", "t0 must be positive when r > 0"),
-    ("--t0 inf", "t0 must be"),
-    ("--m 1", "nesterov damping r/t has no m"),
-    ("--damping constant --r 1", "constant damping m has no r"),
-    ("--r -1", "r must not be negative"),
-    ("--condition 0.5", "condition must lie between"),
-    ("--max_passes 7", "max_passes must be at least 8"),
-    ("--factor 1", "factor must be"),
-    ("--seed -1", "seed must be"),
-    ("--system stein --causal true", "causal is an option of"),
-    ("--form own", "form is an option of softmax"),
-]
-
-
-@pytest.mark.parametrize(("words", "message"), BAD)
-def test_bad_input_is_one_sentence_and_leaves_nothing(
-    words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["flow", "--out", str(tmp_path / "out"), *words.split()]) == 2
-    assert message in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_out_that_is_a_file_is_found_before_the_work(tmp_path: Path) -> None:
