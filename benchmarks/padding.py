@@ -15,9 +15,9 @@ TOKENS, TEXTS = 256, 8
 TORCH = "torch.nn.TransformerEncoder"
 # what -> (options, bound)
 ENCODERS: dict[str, tuple[dict[str, Any], float | None]] = {
-    "SympFormer, averaged heads": ({"dynamics": "sympformer"}, 1.1),
-    "YuriiFormer": ({"dynamics": "yuriiformer"}, None),
-    "GPT": ({"dynamics": "gpt"}, None),
+    "SympFormer, averaged heads": ({"stepper": "hamiltonian"}, 1.1),
+    "YuriiFormer": ({"stepper": "nesterov"}, None),
+    "GPT": ({"stepper": "gradient"}, None),
 }
 PROMPTS: dict[str, Any] = {"block_size": 512, "vocab_size": 2048, "n_layer": 8, "n_head": 8, "d_model": 64}
 NEW = 64

@@ -1,4 +1,4 @@
-"""Handwritten digits, each image a row of 64 tokens: three dynamics, several seeds, accuracy with intervals.
+"""Handwritten digits, each image a row of 64 tokens: three steppers, several seeds, accuracy with intervals.
 
 python examples/digits.py               # scikit-learn's 1,797 images of 8 x 8; a minute on one core
 """
@@ -13,17 +13,17 @@ from torch.nn import functional as F
 
 import sympformer as sf
 
-DYNAMICS = ("gpt", "yuriiformer", "sympformer")
-RATE = 1e-2  # the best of three for gpt on images kept back from training; the others take it as it is
+STEPPERS = ("gradient", "nesterov", "hamiltonian")
+RATE = 1e-2  # the best of three for gradient on images kept back from training; the others take it as it is
 
 
 class Classifier(nn.Module):
     """A pixel is a token: two vectors of its place, the second times its grey value. The tokens' mean decides."""
 
-    def __init__(self, dynamics: str, d: int = 32) -> None:
+    def __init__(self, stepper: str, d: int = 32) -> None:
         super().__init__()
         self.places = nn.Parameter(0.02 * torch.randn(2, 64, d))  # the size of tokens that the layers' starts expect
-        self.encoder = sf.nn.Encoder(d, n_head=4, n_layer=2, dynamics=dynamics)
+        self.encoder = sf.nn.Encoder(d, n_head=4, n_layer=2, stepper=stepper)
         self.head = nn.Linear(d, 10)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -31,12 +31,12 @@ class Classifier(nn.Module):
         return self.head(self.encoder(tokens).mean(1))  # (B, 10)
 
 
-def accuracy(dynamics: str, seed: int, epochs: int, n_train: int = 1400, at_once: int = 20) -> float:
-    """Train on the first images, test on the last 397. A seed means the same batches to all dynamics."""
+def accuracy(stepper: str, seed: int, epochs: int, n_train: int = 1400, at_once: int = 20) -> float:
+    """Train on the first images, test on the last 397. A seed means the same batches to all steppers."""
     images, y = (torch.as_tensor(part) for part in load_digits(return_X_y=True))
     x = images.float() / 8 - 1
     torch.manual_seed(seed)
-    model, order = Classifier(dynamics), torch.Generator().manual_seed(seed)
+    model, order = Classifier(stepper), torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(model.parameters())
     steps = epochs * (n_train // at_once)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.2)
@@ -58,11 +58,11 @@ def interval(values: list[float]) -> str:
 
 def main(seeds: int = 3, epochs: int = 4) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
-    for dynamics in DYNAMICS:
-        values = found[dynamics] = [accuracy(dynamics, seed, epochs) for seed in range(seeds)]
-        minus_gpt = [a - b for a, b in zip(values, found["gpt"], strict=True)]
+    for stepper in STEPPERS:
+        values = found[stepper] = [accuracy(stepper, seed, epochs) for seed in range(seeds)]
+        difference = [a - b for a, b in zip(values, found["gradient"], strict=True)]
         each = ", ".join(f"{value:.4f}" for value in values)
-        print(f"{dynamics:12} {interval(values)}   minus gpt {interval(minus_gpt)}   ({each})", flush=True)
+        print(f"{stepper:12} {interval(values)}   minus gradient {interval(difference)}   ({each})", flush=True)
     return found
 
 

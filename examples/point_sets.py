@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import sympformer as sf
 
-CASES = (("gpt", "none"), ("yuriiformer", "none"), ("sympformer", "none"), ("sympformer", "rotary"))
+CASES = (("gradient", "none"), ("nesterov", "none"), ("hamiltonian", "none"), ("hamiltonian", "rotary"))
 Sets = tuple[Tensor, Tensor]  # points (B, T, 3): row, column, ink; padding (B, T), True where there is no point
 
 
@@ -37,22 +37,22 @@ def ordered(sets: Sets, keys: Tensor) -> Sets:
 class SetClassifier(nn.Module):
     """The mean over the points that are there decides. Without positions the order of the points cannot matter."""
 
-    def __init__(self, dynamics: str, positions: str, d: int = 32) -> None:
+    def __init__(self, stepper: str, positions: str, d: int = 32) -> None:
         super().__init__()
         self.waves, self.enter, self.head = nn.Linear(3, 2 * d), nn.Linear(2 * d, d), nn.Linear(d, 10)
         nn.init.normal_(self.waves.weight, std=2.0)  # waves across the image tell its places apart, a plane does not
-        self.encoder = sf.nn.Encoder(d, n_head=4, n_layer=2, dynamics=dynamics, positions=positions)
+        self.encoder = sf.nn.Encoder(d, n_head=4, n_layer=2, stepper=stepper, positions=positions)
 
     def forward(self, points: Tensor, padding: Tensor) -> Tensor:
         out = self.encoder(self.enter(self.waves(points).sin()), key_padding_mask=padding)  # zero at padding
         return self.head(out.sum(1) / (~padding).sum(1, keepdim=True))
 
 
-def accuracies(dynamics: str, positions: str, seed: int, epochs: int, n_train: int = 1400) -> tuple[float, float]:
+def accuracies(stepper: str, positions: str, seed: int, epochs: int, n_train: int = 1400) -> tuple[float, float]:
     """Accuracy on the last 397 sets with their points line by line, as in training, and on the same sets shuffled."""
     (points, padding), labels = point_sets()
     torch.manual_seed(seed)
-    model, order = SetClassifier(dynamics, positions), torch.Generator().manual_seed(seed)
+    model, order = SetClassifier(stepper, positions), torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(model.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=epochs * (n_train // 20), pct_start=0.2)
     for batch in (b for _ in range(epochs) for b in torch.randperm(n_train, generator=order).split(20)):
@@ -69,9 +69,9 @@ def accuracies(dynamics: str, positions: str, seed: int, epochs: int, n_train: i
 
 def main(seeds: int = 3, epochs: int = 4) -> None:
     half = student.ppf(0.975, seeds - 1) / seeds**0.5  # of Student's 95 % interval of the mean, in deviations
-    for dynamics, positions in CASES:
-        runs = [accuracies(dynamics, positions, seed, epochs) for seed in range(seeds)]
-        print(f"{dynamics:12} positions = {positions:7}", end="")
+    for stepper, positions in CASES:
+        runs = [accuracies(stepper, positions, seed, epochs) for seed in range(seeds)]
+        print(f"{stepper:12} positions = {positions:7}", end="")
         for name, values in zip(("in order", "shuffled"), zip(*runs, strict=True), strict=True):
             interval = f"{100 * statistics.mean(values):.1f} % +- {100 * half * statistics.stdev(values):.1f}"
             print(f" {name} {interval} ({', '.join(f'{value:.4f}' for value in values)})", end="")

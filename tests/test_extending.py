@@ -48,10 +48,14 @@ class TwoForces(flows.FrozenIntegrator):
     order = 1
     momenta = 2
 
-    def advance(self, field: flows.Field, x: Tensor, y: Tensor, step: flows.Step, history: Any) -> Any:
+    def factors(self, step: flows.Step) -> Any:
+        return step.h_x, step.h_y
+
+    def advance(self, field: flows.Field, x: Tensor, y: Tensor, factors: Any, history: Any) -> Any:
+        h_x, h_y = factors
         first = field.force(y)
-        second = field.force(y + step.h_y * first)
-        return x + step.h_x * field.velocity(y), y + step.h_y * (first + second) / 2, None
+        second = field.force(y + h_y * first)
+        return x + h_x * field.velocity(y), y + h_y * (first + second) / 2, None
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -113,11 +117,11 @@ def test_validation_and_variants() -> None:
         sf.ModelConfig(integrator="implicit_dampin")
     with pytest.raises(InputError, match=r"unknown norm 'rmss': .*did you mean 'rms'"):
         config("norm", norm="rmss")
-    with pytest.raises(InputError, match="belongs to softmax and linear attention, not to mean"):
+    with pytest.raises(InputError, match="belongs to attention softmax and linear, not to mean"):
         config("attention", heads="multi")
-    with pytest.raises(InputError, match="sympformer layers with mean attention do not have; choose learned or none"):
+    with pytest.raises(InputError, match="mean attention does not have; choose learned or none"):
         config("attention", positions="rotary")
-    with pytest.raises(InputError, match="qk_norm = True belongs to softmax and linear attention, not to mean"):
+    with pytest.raises(InputError, match="qk_norm = True belongs to attention softmax and linear, not to mean"):
         config("attention-gpt", qk_norm=True)
     assert "damping" in config("integrator").to_dict()  # a damped scheme has its options
 
@@ -186,9 +190,9 @@ def test_what_cannot_be_registered() -> None:
         ("norm", "a b", torch.nn.LayerNorm, "must be a word of letters"),
         ("mlp", "x", 3, "must be a class or a function, got int"),
         ("integrator", "x", torch.nn.LayerNorm, "must be a subclass of sympformer.flows.Integrator"),
-        ("attention", "x", torch.nn.LayerNorm, "must be an AttentionKind"),
+        ("attention", "x", torch.nn.LayerNorm, "must be a subclass of sympformer.nn.Attention"),
         ("positions", "x", torch.nn.LayerNorm, "must be a subclass of sympformer.nn.Positions"),
-        ("dynamics", "x", torch.nn.LayerNorm, "must be a subclass of sympformer.nn.Layer"),
+        ("stepper", "x", torch.nn.LayerNorm, "must be a subclass of sympformer.nn.Stepper"),
     ]
     for kind, name, part, message in bad:
         with pytest.raises(InputError, match=message):

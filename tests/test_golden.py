@@ -38,7 +38,16 @@ CLOSE = 1e-12
 Floats = NDArray[np.float64]
 
 # How a parameter is called today, by its name in the files (of a layer's parameter: without `blocks.K.`).
-TODAY: dict[str, str] = {}
+TODAY: dict[str, str] = {
+    "norm_attention.weight": "norm.weight",
+    "bound.weight": "bounds.0.momentum.weight",
+    "bound_attention.weight": "bounds.0.momentum.weight",
+    "bound_mlp.weight": "bounds.1.momentum.weight",
+    "attention.qkv.weight": "attention.qkv.weight or attention.qk.weight",  # of linear attention
+    "scalars.mlp_look_ahead": "scalars.mu_mlp",
+    "scalars.beta": "scalars.beta_mlp",
+    "scalars.gamma": "scalars.gamma_mlp",
+}
 
 
 # --- models
@@ -52,19 +61,16 @@ class Model:
     def put(self, name: str, value: Tensor) -> None:
         """Give the parameter of a name in the files its value."""
         with torch.no_grad():
-            if name.startswith("scalars."):
-                for (parameter, i), number in zip(self.places[name], value, strict=True):
-                    parameter[i] = number
-            else:
-                self.places[today(name)][0][0].copy_(value)
+            parameter, i = self.place(name)
+            parameter[i] = value
 
     def read(self, name: str, gradients: bool = False) -> Tensor:
         """The value, or the gradient, of the parameter of a name in the files; no gradient is zero."""
-        found = [
-            (p if not gradients else torch.zeros_like(p) if p.grad is None else p.grad)[i]
-            for p, i in self.places[today(name)]
-        ]
-        return (torch.stack(found) if name.startswith("scalars.") else found[0]).detach()
+        p, i = self.place(name)
+        return (p if not gradients else torch.zeros_like(p) if p.grad is None else p.grad)[i].detach().clone()
+
+    def place(self, name: str) -> tuple[nn.Parameter, Any]:
+        return next(self.places[one] for one in today(name).split(" or ") if one in self.places)
 
     def summaries(self, names: Iterable[str], gradients: bool = False) -> Floats:
         return np.stack([summary(self.read(name, gradients)) for name in names])
@@ -74,24 +80,23 @@ class Model:
 
 
 def today(name: str) -> str:
-    """Today's name of a parameter."""
+    """Today's name of a parameter, or several of which one is there."""
+    name = name.replace("preludes.", "blocks.").replace(".oracle.", ".attention.")
     parts = name.split(".")
     prefix, rest = (parts[:2], parts[2:]) if parts[0] == "blocks" else ([], parts)
-    return ".".join([*prefix, TODAY.get(".".join(rest), ".".join(rest))])
+    names = TODAY.get(".".join(rest), ".".join(rest)).split(" or ")
+    return " or ".join(".".join([*prefix, one]) for one in names)
 
 
-def places(model: nn.Module) -> Iterator[tuple[str, list[tuple[nn.Parameter, Any]]]]:
-    """Where the numbers of every parameter stand: all of one, or those of a learned scalar, layer by layer."""
-    blocks = dict(model.named_modules())
-    scalars: dict[str, list[tuple[nn.Parameter, Any]]] = {}
+def places(model: nn.Module) -> Iterator[tuple[str, tuple[nn.Parameter, Any]]]:
+    """Where the numbers of every parameter stand: all of one, or a row of those of the learned scalars."""
+    modules = dict(model.named_modules())
     for name, parameter in model.named_parameters():
         owner, _, domain = name.rpartition(".")
-        if not owner.endswith("scalars"):
-            yield name, [(parameter, ...)]
-            continue
-        for i, scalar in enumerate(blocks[owner].names[domain]):
-            scalars.setdefault(f"scalars.{scalar}", []).append((parameter, i))
-    yield from scalars.items()
+        if owner == "scalars":
+            yield from ((f"scalars.{one}", (parameter, i)) for i, one in enumerate(modules[owner].names[domain]))
+        else:
+            yield name, (parameter, ...)
 
 
 def summary(value: Tensor) -> Floats:

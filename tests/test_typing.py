@@ -19,7 +19,7 @@ from sympformer import data, training
 
 cfg = sf.variant("softmax-exp-euler", n_layer=2, d_model=16, block_size=8, vocab_size=50)
 reveal_type(cfg)
-reveal_type(sf.ModelConfig(architecture="gpt"))
+reveal_type(sf.ModelConfig(stepper="gradient"))
 reveal_type(sf.build_model(cfg))
 reveal_type(sf.flows.LogLinear(r=3.0))
 reveal_type(data.Tokens.open("folder"))

@@ -24,7 +24,7 @@ from sympformer.data import BlockSampler, open_tokens, validation_blocks
 from sympformer.flows import Field
 from sympformer.models import LanguageModel, build_model
 from sympformer.nn import View
-from sympformer.nn.attention.softmax import LOG_Z_BOUND, RHO_BOUND, SoftmaxField, SoftmaxOracle
+from sympformer.nn.attention.softmax import LOG_Z_BOUND, RHO_BOUND, Matrices, SoftmaxAttention, SoftmaxField
 from sympformer.nn.parts import merge_heads, split_heads
 from sympformer.progress import steps_with_progress
 from sympformer.training import evaluate_model, learning_rate, load_config, make_optimizers
@@ -34,7 +34,7 @@ from sympformer.training.optimizer import clip_gradients, set_learning_rate
 
 @dataclass(frozen=True)
 class LeakingField(Field):
-    """The causal field with the forbidden second sum in its force. No `SoftmaxField`: a fused step would pass it by."""
+    """The causal field with the forbidden second sum in its force."""
 
     causal: SoftmaxField
     weights: Tensor  # (B, H, T, T)
@@ -53,11 +53,11 @@ class LeakingField(Field):
         return self.causal.first_order()
 
 
-class LeakingOracle(SoftmaxOracle):
+class LeakingAttention(SoftmaxAttention):
     """Positions -> `LeakingField`. Dense: T x T is held."""
 
-    def forward(self, x: Tensor, view: View) -> LeakingField:
-        causal = super().forward(x, view)
+    def forward(self, x: Tensor, view: View, matrices: Matrices) -> LeakingField:  # type: ignore[override]
+        causal = super().forward(x, view, matrices)
         q, k, v = (split_heads(part, self.n_kernel) for part in self.qkv(x).chunk(3, -1))
         scores = self.scale * q @ k.mT - view.log_n[:, None]  # log W
         hidden = torch.ones_like(scores, dtype=torch.bool).triu(1)
@@ -67,9 +67,9 @@ class LeakingOracle(SoftmaxOracle):
 
 
 def leak(model: LanguageModel) -> None:
-    """Swap every layer's oracle for the leaking one; the parameters stay."""
+    """Swap every layer's attention for the leaking one; the parameters stay."""
     for block in model.blocks:
-        block.oracle.__class__ = LeakingOracle
+        block.attention.__class__ = LeakingAttention
 
 
 def main() -> None:
@@ -81,7 +81,7 @@ def main() -> None:
     config = load_config(f"{options.run}/config.yaml")
     prepared = open_tokens(config.data)
     cfg = choose_model(config.model, prepared.tokenizer)
-    if cfg.architecture != "sympformer" or cfg.attention != "softmax" or cfg.form != "own":
+    if cfg.stepper != "hamiltonian" or cfg.attention != "softmax" or cfg.form != "own":
         parser.error("the leak is defined for a softmax SympFormer with form 'own'")
     model = build_model(cfg, seed=config.seed)
     if not options.causal:

@@ -26,11 +26,11 @@ def test_an_example_has_sixty_lines_at_most(script: Path) -> None:
 
 def test_digits() -> None:
     digits = example("digits")
-    for dynamics in digits["DYNAMICS"]:
-        model = digits["Classifier"](dynamics)
+    for stepper in digits["STEPPERS"]:
+        model = digits["Classifier"](stepper)
         assert model(torch.zeros(2, 64)).shape == (2, 10)
     assert digits["interval"]([0.9, 0.9]) == "90.0 % +- 0.0"
-    assert digits["accuracy"]("sympformer", seed=0, epochs=2, n_train=400) > 0.4  # guessing: 0.1
+    assert digits["accuracy"]("hamiltonian", seed=0, epochs=2, n_train=400) > 0.4  # guessing: 0.1
 
 
 def test_point_sets() -> None:
@@ -41,8 +41,8 @@ def test_point_sets() -> None:
     assert not padding.all(1).any()
     some = points[:20].double(), padding[:20]
     mixed = module["ordered"](some, torch.rand(20, points.shape[1]))
-    for dynamics, positions in module["CASES"]:
+    for stepper, positions in module["CASES"]:
         torch.manual_seed(0)
-        model = module["SetClassifier"](dynamics, positions).double()
+        model = module["SetClassifier"](stepper, positions).double()
         assert ((model(*some) - model(*mixed)).abs().max() < 1e-12) == (positions == "none")
-    assert all(0 <= value <= 1 for value in module["accuracies"]("sympformer", "none", seed=0, epochs=1, n_train=40))
+    assert all(0 <= value <= 1 for value in module["accuracies"]("hamiltonian", "none", seed=0, epochs=1, n_train=40))

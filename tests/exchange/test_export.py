@@ -18,7 +18,7 @@ from sympformer.errors import InputError
 from sympformer.exchange import export_run, import_run
 from sympformer.exchange.card import CardFacts, card
 from sympformer.exchange.record import RECORD, read_record
-from sympformer.models import VARIANTS, Decoder, LanguageModel
+from sympformer.models import VARIANTS, LanguageModel
 from sympformer.provenance import codes_in, this_code
 from sympformer.training import load_run
 from sympformer.training.checkpoint import CheckpointFolder, Progress
@@ -39,7 +39,7 @@ def assert_same_logits(theirs: Any, own: LanguageModel) -> None:
     ids = tokens(own.cfg.vocab_size)
     with torch.no_grad():
         assert torch.equal(theirs(ids, use_cache=False).logits, own(ids).logits)
-        hidden = Decoder(own).hidden(ids, own.new_cache(len(ids)))  # as theirs, which makes a cache
+        hidden = own.hidden(ids, own.new_cache(len(ids)), constants=own.constants(numbers=True))  # as theirs
         assert torch.equal(theirs(ids).logits, torch.nn.functional.linear(hidden, own.head_weight))
         exact = copy.deepcopy(own).double()(ids).logits
         torch.testing.assert_close(copy.deepcopy(theirs).double()(ids).logits, exact, rtol=0, atol=1e-12)

@@ -10,7 +10,6 @@ from scipy.integrate import quad
 from torch import Tensor
 
 from sympformer import flows
-from sympformer.flows.damping import _gauss_legendre
 from tests.flows.cases import DAMPINGS, SYSTEMS, D, randn, relative_error
 
 SCHEDULES = {
@@ -101,7 +100,6 @@ def test_gradient_of_the_weight(r: float, m: float, t: float, h: float) -> None:
 
 def test_what_is_kept_in_inference_mode_serves_gradients_later() -> None:
     """A model may generate first and train afterwards: the quadrature's nodes are made once for both."""
-    _gauss_legendre.cache_clear()
     with torch.inference_mode():
         flows.LogLinear(3.0, 0.2).weight(1.0, 0.5)
     inputs = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (1.0, 0.5, 3.0, 0.2)]

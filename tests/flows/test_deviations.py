@@ -200,7 +200,7 @@ def test_three_readings_of_the_mlp_velocity(preset: str, least: float) -> None:
     """Each is what it says, and on the same weights they are different models."""
     logits = {}
     for reading in ("momentum", "attention", "own"):
-        model = make("softmax-exp-euler", preset, mlp_velocity=reading, look_ahead=True)
+        model = make("softmax-exp-euler", preset, mlp_velocity=reading, mu=0.001)
         logits[reading] = model(tokens()).logits.detach()
         torch.testing.assert_close(logits[reading], by_hand.logits(model, tokens()), rtol=1e-7, atol=1e-7)
     for a, b in (("momentum", "attention"), ("momentum", "own"), ("attention", "own")):

@@ -24,9 +24,7 @@ TRAINING += ["betas", "clip", "precision", "log_every", "eval_every", "eval_toke
 TRAINING += ["checkpoint_every", "keep_last", "seed", "device", "strategy", "tensorboard", "resume", "config", "model"]
 TRAINING += ["data", "data.corpus", "data.tokenizer", "data.folder", "data.validation", "data.test", "data.separator"]
 TRAINING += ["data.limit", "data.column", "data.overlap_words", "trust_data", "out"]
-TRAINING += [
-    f"model.{name}" for name in ("variant", "preset", "architecture", "n_layer", "n_head", "d_model", "dropout")
-]
+TRAINING += [f"model.{name}" for name in ("variant", "preset", "stepper", "n_layer", "n_head", "d_model", "dropout")]
 TRAINING += [
     f"model.{name}" for name in ("block_size", "h_x", "mu", "form", "heads", "causal", "mlp_ratio", "integrator")
 ]

@@ -19,7 +19,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "softmax-paper": ("softmax-ab2", {"preset": "paper"}),
     "linear": ("linear-etd-ab2", {}),
     "gpt": ("softmax-baseline", {}),
-    "curved": ("softmax-yuriiformer", {"attention_step": "r2"}),
+    "yurii": ("softmax-yuriiformer", {"preset": "paper"}),
     "gpt-linear": ("linear-baseline", {}),
     "turned-keys": ("softmax-exp-euler", {"preset": "modern", "n_kv_head": 1}),
 }

@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="needs the extra hf")
 
 import transformers
 
-from sympformer.hf import SympFormerCache, SympFormerStaticCache
+from sympformer.hf import SympFormerCache
 
 NEW = 8
 
@@ -221,47 +221,6 @@ def test_a_prompt_of_embeddings(kind: str) -> None:
     embedded = model.get_input_embeddings()(ids)
     got = model.generate(inputs_embeds=embedded, attention_mask=mask, max_new_tokens=NEW, do_sample=False)
     assert torch.equal(got, greedy(model, ids, attention_mask=mask)[:, 8:])
-
-
-@every_kind
-def test_a_static_cache_changes_nothing(kind: str) -> None:
-    """Made by name or handed in; padded, in chunks, with beams, from embeddings."""
-    model, (ids, mask) = of_kind(kind), left_padded(texts(3, 8))
-    want = greedy(model, ids, attention_mask=mask)
-    ways: list[dict[str, Any]] = [{}, {"prefill_chunk_size": 3}, {"num_beams": 2}]
-    for way in ways:
-        got = greedy(model, ids, attention_mask=mask, cache_implementation="static", **way)
-        assert torch.equal(got, greedy(model, ids, attention_mask=mask, **way)), way
-    got = greedy(model, ids[1:], cache_implementation="static")  # without a mask
-    assert torch.equal(got, greedy(model, ids[1:]))
-    room = transformers.StaticCache(model.config, 8 + NEW)
-    assert torch.equal(greedy(model, ids, attention_mask=mask, past_key_values=room), want)
-    assert isinstance(room, SympFormerStaticCache)
-    assert (room.get_seq_length(), room.get_max_length(), len(room.layers)) == (7 + NEW, 8 + NEW, 2)
-    embedded = model.get_input_embeddings()(ids)
-    options = {"max_new_tokens": NEW, "do_sample": False, "cache_implementation": "static", "attention_mask": mask}
-    assert torch.equal(model.generate(inputs_embeds=embedded, **options), want[:, 8:])
-
-
-@pytest.mark.filterwarnings("ignore")  # the compiler's own deprecations
-@pytest.mark.parametrize("kind", ["softmax-paper", "linear", "gpt"])
-def test_compiled_generation(kind: str) -> None:
-    """One graph, compiled once for all tokens of all texts, also of shorter ones."""
-    graphs = []
-
-    def compiler(graph: Any, inputs: Any) -> Any:
-        graphs.append(graph)
-        return graph.forward
-
-    torch.compiler.reset()
-    model = of_kind(kind, n_layer=1)
-    how = transformers.CompileConfig(fullgraph=True, dynamic=False, backend=compiler, mode=None)  # type: ignore[arg-type]
-    how._compile_all_devices = True  # type: ignore[assignment]
-    for seed, lengths in ((5, (3, 8)), (6, (2, 6))):
-        ids, mask = left_padded(texts(*lengths, seed=seed))
-        got = greedy(model, ids, attention_mask=mask, cache_implementation="static", compile_config=how)
-        assert torch.equal(got, greedy(model, ids, attention_mask=mask))
-    assert len(graphs) == 1
 
 
 def test_what_cannot_end_well_is_refused_before_the_first_token() -> None:

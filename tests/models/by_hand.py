@@ -68,8 +68,7 @@ def scores_of(part: Any, cfg: Any, x: Tensor, W_Q: Tensor, W_K: Tensor) -> list[
     """Scaled scores, one matrix for each kernel: of each head, or their mean."""
     q, k = queries_and_keys(part, cfg, x, W_Q, W_K)
     scores = [a @ b.mT / math.sqrt(a.shape[-1]) for a, b in zip(q, k, strict=True)]
-    one = cfg.architecture == "sympformer" and cfg.heads == "averaged"
-    return [torch.stack(scores).mean(0)] if one else scores
+    return [torch.stack(scores).mean(0)] if cfg.heads == "averaged" else scores
 
 
 def grouped(t: Tensor, c: int, n: int) -> list[Tensor]:
@@ -82,7 +81,7 @@ def grouped(t: Tensor, c: int, n: int) -> list[Tensor]:
 
 
 def softmax_oracle(block: Any, cfg: Any) -> Callable[[Tensor, Tensor], Pair]:
-    part = block.oracle
+    part = block.attention
     weight = part.qkv.weight
     eye = torch.eye(cfg.d_model, dtype=weight.dtype)
     W = eye if cfg.mobility == "identity" else part.mobility.factor.weight
@@ -109,9 +108,9 @@ def softmax_oracle(block: Any, cfg: Any) -> Callable[[Tensor, Tensor], Pair]:
         for S, v, yh, Byh in zip(scores, along, y.chunk(n, -1), By.chunk(n, -1), strict=True):
             M = S.exp()
             z = mean_over_visible(M, torch.ones_like(x[..., :1]))
-            if not cfg.with_z:
-                M, z = M / z, torch.ones_like(z)
-            rho = (yh * Byh).sum(-1, keepdim=True) / z**2 if cfg.with_rho else torch.zeros_like(z)
+            rho = (yh * Byh).sum(-1, keepdim=True) / z**2
+            if cfg.form == "newton":
+                M, z, rho = M / z, torch.ones_like(z), torch.zeros_like(z)
             others = rho.mT if cfg.form == "paper" else 0.0
             velocities.append(Byh / z)
             forces.append(mean_over_visible(M * (rho / 2 + others / 2 + 1), v))
@@ -122,10 +121,10 @@ def softmax_oracle(block: Any, cfg: Any) -> Callable[[Tensor, Tensor], Pair]:
 
 
 def linear_oracle(block: Any, cfg: Any) -> Callable[[Tensor, Tensor], Pair]:
-    part = block.oracle
+    part = block.attention
     weight, V = part.qk.weight, part.potential.weight
     m = cfg.d_key or cfg.d_model
-    if cfg.kernel == "spd":
+    if cfg.value == "spd":
         A = mean_score_matrix(weight, weight, cfg.n_head) + 1e-6 * torch.eye(len(V), dtype=V.dtype)
         V = (V + V.mT) / 2
 
@@ -209,9 +208,7 @@ def mlp(cfg: Any, block: Any, x: Tensor) -> Tensor:
 
 def prelude(model: Any, k: int, x: Tensor, y: Tensor, second: Any) -> Pair:
     """What comes ahead of layer k: the second table, then every token goes a share of the way to the one before."""
-    if model.preludes is None:
-        return x, y
-    part = model.preludes[k]
+    part = model.blocks[k]
     if part.second is not None:
         x = x + part.second.weight * second
     moved = []
@@ -225,126 +222,122 @@ def prelude(model: Any, k: int, x: Tensor, y: Tensor, second: Any) -> Pair:
     return moved[0], moved[1]
 
 
-def drifted(cfg: Any, gain: Any, u: Tensor) -> Tensor:
+def drifted(cfg: Any, bound: Any, u: Tensor) -> Tensor:
     """What moves the position: as it is, or under a norm of its own."""
-    return norm(cfg, gain.weight, u) if cfg.momentum_bound == "drift" else u
+    return norm(cfg, bound.drift.weight, u) if cfg.bound == "drift" else u
 
 
 def bounded(cfg: Any, bound: Any, y: Tensor) -> Tensor:
-    if cfg.momentum_bound == "norm":
-        return norm(cfg, bound.weight, y)
+    if cfg.bound == "momentum":
+        return norm(cfg, bound.momentum.weight, y)
     rms = y.square().mean(-1, keepdim=True).sqrt()
-    return torch.where(rms > cfg.momentum_cap, y * cfg.momentum_cap / rms, y)
+    return torch.where(rms > 1, y / rms, y) if cfg.bound in ("cap", "drift") else y
+
+
+def updated(cfg: Any, bound: Any, update: Tensor) -> Tensor:
+    """What is added: as it is, or under a norm of its own."""
+    return norm(cfg, bound.force.weight, update) if cfg.bound == "update" else update
 
 
 def hamiltonian(model: Any, x: Tensor, y: Tensor, second: Any = None) -> Tensor:
     """Algorithm 1. The look-ahead of Figure 1 where the config has it."""
-    cfg, t, v, old = model.cfg, model.cfg.t0, torch.zeros_like(x), None
+    cfg, t, v, old = model.cfg, 1.0, torch.zeros_like(x), None
     for k, block in enumerate(model.blocks):
         x, y = prelude(model, k, x, y, second)
-        s = block.scalars.report()
+        s, parallel = model.scalars.report()[k], cfg.splitting == "parallel"
+        s = {"c_log": 0.0, "c_lin": 0.0} | s
+        bound, last = block.bounds[0], block.bounds[-1]
         plain = (softmax_oracle if cfg.attention == "softmax" else linear_oracle)(block, cfg)
 
-        def oracle(bar: Tensor, y: Tensor, plain: Any = plain, block: Any = block) -> Pair:
-            velocity, force = plain(bar, y)
-            return drifted(cfg, block.drift, velocity), force
+        ahead = x + s.get("mu", 0.0) * y
+        beside = mlp(cfg, block, ahead) if parallel else 0.0
 
-        bar = norm(cfg, block.norm_attention.weight, x + s.get("mu", 0.0) * y)
+        def oracle(bar: Tensor, y: Tensor, plain: Any = plain, bound: Any = bound, beside: Any = beside) -> Pair:
+            velocity, force = plain(bar, y)
+            return drifted(cfg, bound, velocity), updated(cfg, bound, force + beside)
+
+        bar = norm(cfg, block.norm.weight, ahead)
         x_half, y, old = step(cfg.integrator, oracle, bar, x, y, t, s, old)
-        y = bounded(cfg, block.bound_attention, y)  # after the drift
-        m, gamma = s["mlp_look_ahead"], s["gamma"]
-        if cfg.mlp_velocity == "attention":  # the authors' scripts
+        y = bounded(cfg, bound, y)  # after the drift
+        m, gamma = s.get("mu_mlp", 0.0), s.get("gamma_mlp", 0.0)
+        if parallel:
+            x = x_half
+        elif cfg.mlp_velocity == "attention":  # the authors' scripts
             x = x_half + gamma * mlp(cfg, block, x_half + m * (x_half - x) / s["h_x"])
         else:
             u = y if cfg.mlp_velocity == "momentum" else v
-            u = bounded(cfg, block.bound_mlp, s["beta"] * u + gamma * mlp(cfg, block, x_half + m * u))
-            x = x_half + drifted(cfg, block.drift_mlp, u)
+            u = bounded(cfg, last, s["beta_mlp"] * u + gamma * updated(cfg, last, mlp(cfg, block, x_half + m * u)))
+            x = x_half + drifted(cfg, last, u)
             y, v = (u, v) if cfg.mlp_velocity == "momentum" else (y, u)
         t = t + s["h_x"]
     return x
 
 
 def attention(block: Any, cfg: Any, x: Tensor) -> Tensor:
-    """Classical attention, head by head."""
-    heads, d, part = [], cfg.d_model, block.attention
-    width = (len(part.qkv.weight) - d) // 2
-    W_Q, W_K, W_V = part.qkv.weight.split((d, width, width))
-    values = grouped(x @ W_V.mT, d // cfg.n_head, cfg.n_head)
-    for S, v in zip(scores_of(part, cfg, x, W_Q, W_K), values, strict=True):
-        M = S.exp() if cfg.attention == "softmax" else S
+    """Attention without momenta, kernel by kernel."""
+    part, d = block.attention, cfg.d_model
+    linear = cfg.attention == "linear"
+    weight, m = part.qk.weight if linear else part.qkv.weight, cfg.width_key
+    rest = (len(weight) - m) // (1 if (linear and cfg.heads != "projected") or cfg.value == "tied" else 2)
+    W_Q, W_K = weight[:m], weight[m : m + rest]
+    along = x @ weight[m + rest :].mT if cfg.value == "free" else x
+    if linear and cfg.heads != "projected":
+        along = x @ part.potential.weight.mT
+    scores, n = scores_of(part, cfg, x, W_Q, W_K), 1 if cfg.heads == "averaged" else cfg.n_head
+    if not linear and cfg.value == "tied":
+        A = mean_score_matrix(W_Q, W_K, cfg.n_head)
+        A = (A + A.mT) / 2
+        scores, along = [x @ A @ x.mT], x @ A
+    heads = []
+    for S, v in zip(scores, grouped(along, d // n, n), strict=True):
+        M = S if linear else S.exp()
         mixed = mean_over_visible(M, v)
-        heads.append(mixed / mean_over_visible(M, torch.ones_like(x[..., :1])) if cfg.attention == "softmax" else mixed)
-    return torch.cat(heads, -1) @ part.out.weight.mT
+        heads.append(mixed if linear else mixed / mean_over_visible(M, torch.ones_like(x[..., :1])))
+    out = torch.cat(heads, -1)
+    out = out @ part.out.weight.mT if cfg.heads == "projected" else out
+    B = getattr(getattr(part, "mobility", None), "factor", None)
+    if B is None:
+        return out
+    B = B.weight @ B.weight.mT + 1e-4 * torch.eye(d, dtype=x.dtype) if cfg.mobility == "spd" else B.weight
+    return out @ B.mT
 
 
-def curvature(block: Any, cfg: Any, x: Tensor, u: Tensor) -> Tensor:
-    """C_i = a_i u_i - (|u_i|^2 F_i + sum_h O_h sum_j P^h_ij |u_j|^2 w^h_j) / 2, with the matrices P and dS/du."""
-    d, part, c = cfg.d_model, block.attention, cfg.d_model // cfg.n_head
-    width = (len(part.qkv.weight) - d) // 2
-    W_Q, W_K, W_V = part.qkv.weight.split((d, width, width))
-    q, k = queries_and_keys(part, cfg, x, W_Q, W_K)
-    dq, dk = queries_and_keys(part, cfg, u, W_Q, W_K)
-    square = u.square().sum(-1, keepdim=True)
-    slopes, pulls = [], []
-    for h, w in enumerate(grouped(x @ W_V.mT, c, cfg.n_head)):
-        M = torch.tril(torch.exp(q[h] @ k[h].mT / math.sqrt(c)))
-        P = M / M.sum(-1, keepdim=True)
-        D = (dq[h] @ k[h].mT + q[h] @ dk[h].mT) / math.sqrt(c)
-        slopes.append((P * D).sum(-1, keepdim=True))
-        pulls.append((square * P + P * square.mT) @ w)  # the sum over heads of O_h makes |u_i|^2 F_i of the first
-    return torch.stack(slopes).mean(0) * u - torch.cat(pulls, -1) @ part.out.weight.mT / 2
+def forces(block: Any, cfg: Any) -> list[Callable[[Tensor], Tensor]]:
+    """Of the steps of a layer: attention, then the MLP, or both in one."""
+
+    def attend(x: Tensor) -> Tensor:
+        return attention(block, cfg, norm(cfg, block.norm.weight, x))
+
+    if cfg.splitting == "parallel":
+        return [lambda x: attend(x) + mlp(cfg, block, x)]
+    return [attend, lambda x: mlp(cfg, block, x)]
 
 
 def nesterov(model: Any, x: Tensor, y: Tensor, second: Any = None) -> Tensor:
-    """YuriiFormer, Lie-Trotter, or with another attention step."""
+    """YuriiFormer, Lie-Trotter."""
     cfg = model.cfg
     for k, block in enumerate(model.blocks):
         x, y = prelude(model, k, x, y, second)
-        s = block.scalars.report()
-        for half in ("attention", "mlp"):
-            mu, beta, gamma = (s.get(f"{name}_{half}", 0.0) for name in ("mu", "beta", "gamma"))
-            bar = norm(cfg, block.norm_attention.weight, x + mu * y)
-            W = beta * y + gamma * (attention(block, cfg, bar) if half == "attention" else mlp(cfg, block, x + mu * y))
-            C = torch.zeros_like(x)
-            if half == "attention" and cfg.attention_step in ("r2", "h1"):
-                C = curvature(block, cfg, bar, W if cfg.attention_step == "r2" else y)
-            y = bounded(cfg, block.bound, W - C)
-            x = x + drifted(cfg, block.drift, bounded(cfg, block.bound, W - C / 2) if cfg.attention_step == "r2" else y)
+        s, bound = model.scalars.report()[k], block.bounds[0]
+        for half, force in zip(("attention", "mlp"), forces(block, cfg), strict=False):
+            mu, beta, gamma = (s[f"{name}_{half}"] for name in ("mu", "beta", "gamma"))
+            y = bounded(cfg, bound, beta * y + gamma * updated(cfg, bound, force(x + mu * y)))
+            x = x + drifted(cfg, bound, y)
     return x
 
 
-def classical(model: Any, x: Tensor, y: Tensor, second: Any = None) -> Tensor:
+def gradient(model: Any, x: Tensor, y: Tensor, second: Any = None) -> Tensor:
     """x + h Attn(LN x), then x + MLP(LN x)."""
     cfg = model.cfg
     for k, block in enumerate(model.blocks):
         x, y = prelude(model, k, x, y, second)
-        h = block.scalars.report().get("h_x", 1.0)
-        update = attention(block, cfg, norm(cfg, block.norm_attention.weight, x))
-        x = x + h * (norm(cfg, block.bound_attention.weight, update) if cfg.update_norm else update)
-        update = mlp(cfg, block, x)
-        x = x + (norm(cfg, block.bound_mlp.weight, update) if cfg.update_norm else update)
+        steps = model.scalars.report()[k].get("h_x", 1.0), 1.0
+        for h, force, bound in zip(steps, forces(block, cfg), block.bounds, strict=False):
+            x = x + h * updated(cfg, bound, force(x))
     return x
 
 
-def streams(model: Any, x: Tensor, y: Tensor, second: Any = None) -> Tensor:
-    """Both streams stacked: they are read by a vector, mixed by a matrix, written by a vector."""
-    cfg, both = model.cfg, torch.stack((x, y))
-    for k, block in enumerate(model.blocks):
-        both = torch.stack(prelude(model, k, both[0], both[1], second))
-        s = block.scalars.report()
-        for half in ("attention", "mlp"):
-            read, write = (x.new_tensor([s[f"{word}_{to}_{half}"] for to in "xy"]) for word in ("read", "write"))
-            M = x.new_tensor([[s[f"{to}{of}_{half}"] for of in "xy"] for to in "xy"])
-            z = torch.einsum("s,sbtd->btd", read, both)
-            attends = half == "attention"
-            f = attention(block, cfg, norm(cfg, block.norm_attention.weight, z)) if attends else mlp(cfg, block, z)
-            if cfg.update_norm:
-                f = norm(cfg, getattr(block, f"bound_{half}").weight, f)
-            both = torch.einsum("rs,sbtd->rbtd", M, both) + torch.einsum("r,btd->rbtd", write, f)
-    return both[0]
-
-
-LAYERS = {"sympformer": hamiltonian, "yuriiformer": nesterov, "gpt": classical, "streams": streams}
+LAYERS = {"hamiltonian": hamiltonian, "nesterov": nesterov, "gradient": gradient}
 
 
 @torch.no_grad()
@@ -356,6 +349,6 @@ def logits(model: Any, idx: Tensor) -> Tensor:
         x = x + model.positions.weight[:T]
         y = y if model.token_momenta is None else y + model.position_momenta.weight[:T]
     second = None if model.second_tokens is None else model.second_tokens.weight[idx]
-    x = LAYERS[cfg.architecture](model, x, y, second)
+    x = LAYERS[cfg.stepper](model, x, y, second)
     head = model.tokens.weight if model.head is None else model.head.weight
     return F.linear(norm(cfg, model.norm.weight, x), head)

@@ -9,46 +9,46 @@ import sympformer as sf
 from sympformer.errors import InputError
 from sympformer.flows import LogLinear
 from sympformer.models import LanguageModel
-from sympformer.models.lookup import UNKNOWN, tokens_of
-from sympformer.nn.prelude import SHARE, WEIGHT, StepMemory
+from sympformer.nn.layer import SHARE, WEIGHT
 from sympformer.nn.scalars import ScalarSpec
 from tests.models.cases import BARE, make, tokens
 
 # --- under the norm on the momentum the Euler schemes are one family of functions; under "drift" they are not
 
 EULER = ("plain_euler", "presymp_euler", "exp_euler")
-START: dict[str, Any] = {"start_momentum": "embedded", "t0": 1.0}
+START: dict[str, Any] = {"start_momentum": "embedded"}
 
 
-def set_scalars(layer: Any, **values: float) -> None:
-    """Put learned scalars of a layer at these values."""
+def set_scalars(model: LanguageModel, k: int, **values: float) -> None:
+    """Put learned scalars of layer k at these values."""
     with torch.no_grad():
         for name, value in values.items():
-            spec = layer.scalars.specs[name]
-            place = layer.scalars.names[spec.domain].index(name)
-            layer.scalars.get_parameter(spec.domain)[place] = ScalarSpec(value, spec.domain).raw()
+            spec = model.scalars.specs[name]
+            place = model.scalars.names[spec.domain].index(name)
+            model.scalars.get_parameter(spec.domain)[place, k] = ScalarSpec(value, spec.domain).raw()
 
 
 def schemes_of_equal_weights(bound: str) -> list[LanguageModel]:
     """Models that differ in the scheme alone: weights are equal, and so is zeta_2 / zeta_1 of every layer."""
-    models = [make("softmax-exp-euler", integrator=scheme, momentum_bound=bound, **START) for scheme in EULER]
-    shared = {name: value for name, value in models[0].state_dict().items() if ".scalars." not in name}
+    models = [make("softmax-exp-euler", integrator=scheme, bound=bound, **START) for scheme in EULER]
+    shared = {name: value for name, value in models[0].state_dict().items() if not name.startswith("scalars.")}
     for model in models:
         model.load_state_dict(shared, strict=False)
     h_x, c_log, c_lin = 0.3, 1.0, 0.2
-    for k, (plain, presymp, exp) in enumerate(zip(*(model.layers() for model in models), strict=True)):
+    plain, presymp, exp = models
+    for k in range(len(plain.blocks)):
         t, h_y = 1.0 + k * h_x, 0.2 + 0.1 * k
         damping = LogLinear(c_log, c_lin, 1.0)
         ratio = float(damping.weight(t, h_y) / damping.sigma(t, h_y))
         alpha = c_log / t + c_lin
-        set_scalars(plain, h_x=h_x, factor=0.5, h_y=0.5 * ratio)
-        set_scalars(presymp, h_x=h_x, c_log=c_log, c_lin=c_lin, h_y=ratio / (1 + alpha * ratio))  # h / (1 - alpha h)
-        set_scalars(exp, h_x=h_x, c_log=c_log, c_lin=c_lin, h_y=h_y)
+        set_scalars(plain, k, h_x=h_x, factor=0.5, h_y=0.5 * ratio)
+        set_scalars(presymp, k, h_x=h_x, c_log=c_log, c_lin=c_lin, h_y=ratio / (1 + alpha * ratio))  # h / (1 - alpha h)
+        set_scalars(exp, k, h_x=h_x, c_log=c_log, c_lin=c_lin, h_y=h_y)
     return models
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("bound", "one"), [("norm", True), ("drift", False)])
+@pytest.mark.parametrize(("bound", "one"), [("momentum", True), ("drift", False)])
 def test_the_euler_schemes_are_one_family_under_the_norm_and_three_under_drift(bound: str, one: bool) -> None:
     """LN(zeta_1 y + zeta_2 G) depends on zeta_2 / zeta_1 alone, so that the damping cannot be seen."""
     first, *others = (model(tokens()).logits for model in schemes_of_equal_weights(bound))
@@ -60,7 +60,7 @@ def test_the_euler_schemes_are_one_family_under_the_norm_and_three_under_drift(b
 
 @torch.no_grad()
 def test_multistep_schemes_differ_under_drift_too() -> None:
-    models = [make("softmax-exp-euler", integrator=scheme, momentum_bound="drift", **START) for scheme in
+    models = [make("softmax-exp-euler", integrator=scheme, bound="drift", **START) for scheme in
               ("exp_euler", "ab2", "etd_ab2")]  # fmt: skip
     for model in models[1:]:
         model.load_state_dict(models[0].state_dict())
@@ -72,17 +72,16 @@ def test_multistep_schemes_differ_under_drift_too() -> None:
 @torch.no_grad()
 def test_drift_keeps_the_momentum_raw_up_to_the_cap() -> None:
     """Its root mean square differs from token to token, where a norm would make all the same."""
-    cap = 0.7
     for name in ("softmax-exp-euler", "softmax-yuriiformer"):
         states: list[Any] = []
 
-        def call(layer: Any, state: Any, view: Any, k: int, states: list[Any] = states) -> Any:
-            states.append(layer(state, view))
+        def call(layer: Any, state: Any, view: Any, own: Any, k: int, states: list[Any] = states) -> Any:
+            states.append(layer(state, view, own))
             return states[-1]
 
-        make(name, momentum_bound="drift", momentum_cap=cap).hidden(tokens(), call=call)
+        make(name, bound="drift").hidden(tokens(), call=call)
         sizes = torch.stack([state.y.square().mean(-1).sqrt() for state in states])
-        assert sizes.max() <= cap * (1 + 1e-12)
+        assert sizes.max() <= 1 + 1e-12
         assert sizes.std() > 1e-3
 
 
@@ -90,26 +89,26 @@ def test_drift_keeps_the_momentum_raw_up_to_the_cap() -> None:
 
 
 @pytest.mark.parametrize("name", sf.VARIANTS)
-def test_the_presets_give_all_dynamics_the_same(name: str) -> None:
-    def ahead(preset: str, **options: Any) -> tuple[str, str]:
+def test_the_presets_give_all_steppers_the_same(name: str) -> None:
+    def ahead(preset: str, **options: Any) -> tuple[str, str | None]:
         cfg = sf.variant(name, preset, **options)
         return cfg.second_table, cfg.transport
 
     assert ahead("tuned") == ahead("modern") == ("every_layer", "positions")
     assert ahead("paper") == ahead("paper-spd") == ("none", "none")
-    assert ahead("tuned", causal=False) == ("every_layer", "none")  # upwind needs a direction
+    assert ahead("tuned", causal=False) == ("every_layer", None)  # upwind needs a direction
     tuned = sf.variant(name)
     assert tuned.tie_head
-    assert not tuned.update_norm  # the classical block is the baseline
+    assert tuned.bound == ("none" if tuned.stepper == "gradient" else "momentum")  # the classical block is the baseline
 
 
-@pytest.mark.parametrize("dynamics", sf.nn.DYNAMICS)
-def test_encoders_have_what_of_it_fits(dynamics: str) -> None:
-    full, causal = (sf.nn.Encoder(16, 2, 2, dynamics, causal=causal) for causal in (False, True))
-    assert (full.cfg.transport, causal.cfg.transport) == ("none", "positions")
-    assert full.preludes is None
-    assert causal.preludes is not None
-    assert all(part.second is None for part in causal.preludes)
+@pytest.mark.parametrize("stepper", sf.nn.STEPPERS)
+def test_encoders_have_what_of_it_fits(stepper: str) -> None:
+    full, causal = (sf.nn.Encoder(16, 2, 2, stepper, causal=causal) for causal in (False, True))
+    assert (full.cfg.transport, causal.cfg.transport) == (None, "positions")
+    for encoder in (full, causal):
+        assert all((part.second, part.share_y) == (None, None) for part in encoder.layers())
+        assert all((part.share_x is None) == (encoder is full) for part in encoder.layers())
 
 
 @torch.no_grad()
@@ -117,12 +116,10 @@ def test_where_they_start() -> None:
     model = sf.build_model(
         sf.variant("softmax-exp-euler", transport="both", second_table="every_layer", n_layer=2, vocab_size=64), seed=0
     )
-    assert model.preludes is not None
-    assert len(model.preludes) == 2
-    for part in model.preludes:
-        assert torch.allclose(part.second(), torch.tensor(WEIGHT))  # type: ignore[operator]
+    for part in model.layers():
+        assert torch.allclose(part.second(), torch.tensor(WEIGHT))
         for share in (part.share_x, part.share_y):
-            assert torch.allclose(share(), torch.tensor(SHARE))  # type: ignore[operator]
+            assert torch.allclose(share(), torch.tensor(SHARE))
 
 
 def test_a_second_table_has_as_many_parameters_as_an_untied_head() -> None:
@@ -145,16 +142,14 @@ def test_a_memory_of_constant_size_stays_one(name: str, tokens_kept: int) -> Non
         model.hidden(tokens(T=12), memory)
     one_token = 2 * 2 * 16 * 8  # x and y of two rows in float64
     assert cache.nbytes == plain.nbytes + 3 * tokens_kept * one_token
-    assert isinstance(cache.layers[0], StepMemory)
     assert cache.layers[0].croppable == plain.layers[0].croppable == (tokens_kept > 1)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("room", [None, 24])
 @pytest.mark.parametrize("transport", ["positions", "both"])
-def test_tokens_are_forgotten_one_by_one(room: int | None, transport: str) -> None:
+def test_tokens_are_forgotten_one_by_one(transport: str) -> None:
     model, ids = make("softmax-exp-euler", transport=transport), tokens(T=12)
-    cache = model.new_cache(2, room)
+    cache = model.new_cache(2)
     want = model(ids).logits
     model(torch.cat((ids[:, :7], ids[:, :4]), 1), cache=cache)  # four guesses that are wrong
     for length in (7, 11, 1, 0):
@@ -170,23 +165,6 @@ def test_the_last_token_alone_cannot_be_forgotten() -> None:
     model(tokens(T=6), cache=cache)
     with pytest.raises(InputError, match="cannot forget single tokens"):
         cache.crop(3)
-    kept = cache.layers[0].x  # type: ignore[attr-defined]
-    with pytest.raises(InputError, match="cannot forget it"):
-        kept.crop(3)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "said"),
-    [
-        ("softmax-baseline", {"transport": "both"}, "moves momenta, which gpt layers do not have"),
-        ("softmax-exp-euler", {"transport": "positions", "causal": False}, "has no effect with causal = False"),
-        ("softmax-exp-euler", {"form": "paper", "with_rho": False}, "the others' rho"),
-        ("linear-exp-euler", {"with_z": False}, "belongs to softmax attention"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(name: str, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        sf.variant(name, **options)
 
 
 @torch.no_grad()
@@ -230,17 +208,14 @@ def test_a_mask_of_what_tokens_see_does_not_go_with_a_memory_of_sums() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_vectors_in_place_of_ids_are_looked_up_by_their_bits(dtype: torch.dtype) -> None:
-    model = make("softmax-exp-euler", dtype=dtype, second_table="every_layer", start_momentum="embedded")
+def test_tables_are_asked_by_id_beside_embeddings() -> None:
+    model = make("softmax-exp-euler", second_table="every_layer", start_momentum="embedded")
     ids = tokens(T=7)
     vectors = model.tokens(ids)
-    assert torch.equal(tokens_of(vectors, model.tokens.weight), ids)
-    assert torch.equal(model(None, inputs_embeds=vectors).hidden, model(ids).hidden)
-    vectors[1, 3] *= 1.5  # no token's any more
-    found = tokens_of(vectors, model.tokens.weight)
-    assert (found == ids).sum() == ids.numel() - 1
-    assert found[1, 3] == UNKNOWN
-    with pytest.warns(UserWarning, match="1 of 14 vectors of inputs_embeds are no token's embedding"):
-        changed = model(None, inputs_embeds=vectors).hidden
-    assert torch.equal(changed[1, :3], model(ids).hidden[1, :3])
+    assert torch.equal(model(ids, inputs_embeds=vectors).hidden, model(ids).hidden)
+    with pytest.raises(InputError, match="give the token ids beside inputs_embeds"):
+        model(None, inputs_embeds=vectors)
+    ids[1, 3] = -1  # no token: tables say nothing of it
+    changed = model(ids, inputs_embeds=vectors).hidden
+    assert torch.equal(changed[1, :3], model(tokens(T=7)).hidden[1, :3])
+    assert not torch.equal(changed[1, 3], model(tokens(T=7)).hidden[1, 3])

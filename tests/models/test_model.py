@@ -6,7 +6,7 @@ import math
 import pickle
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +14,9 @@ import torch
 import sympformer as sf
 from sympformer import ops
 from sympformer.errors import DivergenceError, InputError
-from sympformer.models import PRESETS, VARIANTS, Decoder, LanguageModel, perturb_
+from sympformer.models import PRESETS, VARIANTS, LanguageModel, perturb_
 from sympformer.models.describe import kernel_passes, parameter_counts
-from sympformer.nn import LearnedScalars, ScalarSpec, View
+from sympformer.nn import Scalars, ScalarSpec, View
 from tests.models.cases import SIZE, every_model, make, tokens
 
 # --- parameters
@@ -29,45 +29,41 @@ def test_every_parameter_has_one_group(name: str, preset: str) -> None:
     ids = [id(p) for group in groups.values() for p in group]
     assert sorted(ids) == sorted(id(p) for p in model.parameters())
     assert all(p.ndim == 2 for p in groups["matrix"] + groups["embedding"])
-    assert all(p.ndim == 1 for p in groups["gain"] + groups["scalar"])
+    assert all(p.ndim == 1 for p in groups["gain"])
+    assert all(p.shape[1] == len(model.blocks) for p in groups["scalar"])
     assert sum(parameter_counts(model).values()) == sum(p.numel() for p in model.parameters())
-    has_scalars = model.cfg.architecture != "gpt" or model.cfg.learn_steps
-    assert bool(groups["scalar"]) == has_scalars
+    assert bool(groups["scalar"]) == (model.cfg.stepper != "gradient")
 
 
 def test_scalars_start_where_told_and_stay_in_their_domain() -> None:
-    class Row(NamedTuple):
-        h: torch.Tensor
-        a: torch.Tensor
-        fixed: float
-
-    scalars = LearnedScalars(
-        Row,
-        {
-            "h": ScalarSpec(1e-4, "positive"),
-            "a": ScalarSpec(0.3, "fraction"),
-            "fixed": ScalarSpec(2.0, "positive", False),
-        },
-    ).double()
-    assert scalars.report() == pytest.approx({"h": 1e-4, "a": 0.3, "fixed": 2.0}, rel=1e-5)
-    assert isinstance(scalars().fixed, float)
+    specs = {
+        "h": ScalarSpec(1e-4, "positive"),
+        "a": ScalarSpec(0.3, "fraction"),
+        "fixed": ScalarSpec(2.0, "positive", False),
+    }
+    scalars = Scalars(specs, 2).double()
+    assert [list(row) for row in scalars.report()] == [["h", "a", "fixed"]] * 2
+    for row in scalars.report():
+        assert row == pytest.approx({"h": 1e-4, "a": 0.3, "fixed": 2.0}, rel=1e-5)
+    assert isinstance(scalars()["fixed"], float)
     with torch.no_grad():
         for parameter in scalars.parameters():
             parameter.sub_(30.0)
-    assert scalars().h > 0
-    assert 0 < scalars().a < 1
+    h, a = scalars()["h"], scalars()["a"]
+    assert isinstance(h, torch.Tensor)
+    assert isinstance(a, torch.Tensor)
+    assert (h > 0).all()
+    assert ((a > 0) & (a < 1)).all()
 
 
 def test_every_learned_scalar_gets_a_gradient() -> None:
     for name in VARIANTS:
         model = make(name, n_layer=3)
         model(tokens(), targets=tokens(seed=9)).loss.backward()
-        for scalar in model.parameter_groups()["scalar"]:
-            assert scalar.grad is not None
         # the momentum factor of the first layer multiplies a momentum that is still zero; from the second on all count
-        for block in list(model.blocks)[1:]:
-            for parameter in block.scalars.parameters():  # type: ignore[union-attr]
-                assert torch.count_nonzero(parameter.grad) == parameter.numel(), name  # type: ignore[arg-type]
+        for scalars in model.parameter_groups()["scalar"]:
+            assert scalars.grad is not None
+            assert scalars.grad[:, 1:].all(), name
 
 
 def test_seeded_start_is_repeatable_and_leaves_the_global_state_alone() -> None:
@@ -186,9 +182,10 @@ def test_describe_tells_parameters_oracles_and_scalars(name: str, preset: str) -
     assert f"{passes} a forward pass" in text
     rows = model.layer_scalars()
     assert len(rows) == SIZE["n_layer"]
-    if model.cfg.architecture == "sympformer":
+    if model.cfg.stepper == "hamiltonian":
+        assert model.cfg.h_x is not None
         assert rows[0]["h_x"] == pytest.approx(model.cfg.h_x, rel=1e-4)
-        assert rows[2]["t"] == pytest.approx(model.cfg.t0 + 2 * model.cfg.h_x, rel=1e-4)
+        assert rows[2]["t"] == pytest.approx(1 + 2 * model.cfg.h_x, rel=1e-4)
         assert ("alpha" in rows[0]) == (model.cfg.integrator != "plain_euler")
         assert "h_x" in text
 
@@ -208,12 +205,12 @@ def test_a_layer_makes_the_passes_that_are_stated(name: str, preset: str, door: 
     """own 1, paper 2, linear 1, classical 1: in a full pass, in training, in any chunk of a cached one."""
     model, idx = make(name, preset), tokens()
     per_layer = 2 if model.cfg.to_dict().get("form") == "paper" else 1
-    want, cache, decoder = per_layer * SIZE["n_layer"], model.new_cache(2), Decoder(model)
+    want, cache = per_layer * SIZE["n_layer"], model.new_cache(2)
     with ops.plain() if door == "shut" else nullcontext():
         assert passes_of(lambda: model(idx)) == want
         assert passes_of(lambda: model(idx, targets=idx).loss.backward()) == want
         for chunk in idx.split((5, 1, 18), 1):
-            assert passes_of(lambda chunk=chunk: decoder.hidden(chunk, cache)) == want  # type: ignore[misc]
+            assert passes_of(lambda chunk=chunk: model.hidden(chunk, cache)) == want  # type: ignore[misc]
 
 
 def test_an_added_pass_is_seen() -> None:
@@ -222,9 +219,9 @@ def test_an_added_pass_is_seen() -> None:
     block: Any = model.blocks[0]
 
     def ask_again(module: object, args: object, bar: torch.Tensor) -> None:
-        block.oracle(bar, View.make(True, 0, bar.shape[1], bar.device, bar.dtype))
+        block.attention(bar, View.of(True, 0, bar.shape[1], bar.device, bar.dtype), block.attention.matrices())
 
-    block.norm_attention.register_forward_hook(ask_again)
+    block.norm.register_forward_hook(ask_again)
     assert passes_of(lambda: model(tokens())) == SIZE["n_layer"] + 1
 
 

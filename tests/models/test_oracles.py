@@ -10,21 +10,32 @@ from torch.nn import functional as F
 
 import sympformer as sf
 from sympformer import flows
-from sympformer.nn import View, perturb_
-from sympformer.nn.attention import LinearOracle, SoftmaxOracle
+from sympformer.nn import ATTENTIONS, View, perturb_
 from tests.models.cases import BARE, SIZE, make, tokens
 
 D = SIZE["d_model"]
 
 
 def visible(T: int, causal: bool) -> View:
-    return View.make(causal, 0, T, torch.device("cpu"), torch.float64)
+    return View.of(causal, 0, T, torch.device("cpu"), torch.float64)
+
+
+class Asked:
+    """Attention at positions x, with the matrices that it works out itself."""
+
+    def __init__(self, part: Any) -> None:
+        self.part = part
+
+    def __call__(self, x: Tensor, view: View) -> Any:
+        return self.part(x, view, self.part.matrices())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.part, name)
 
 
 def oracle(name: str, **overrides: Any) -> Any:
     cfg = sf.variant(name, "full", **(SIZE | overrides))
-    kind = SoftmaxOracle if cfg.attention == "softmax" else LinearOracle
-    return perturb_(kind(cfg), seed=4).double()
+    return Asked(perturb_(ATTENTIONS[cfg.attention](cfg), seed=4).double())
 
 
 def state(T: int = 9) -> tuple[Tensor, Tensor]:
@@ -38,7 +49,7 @@ def state(T: int = 9) -> tuple[Tensor, Tensor]:
 def test_softmax_oracle_with_tied_values_is_the_flow(form: str, causal: bool) -> None:
     """Tied values and a positive definite B: the layer's oracle is the system of the paper, values and gradients."""
     fast = oracle("softmax-exp-euler", form=form, value="tied", mobility="spd")
-    slow = flows.SoftmaxAttention(fast.tied_matrix().detach(), fast.mobility(None).detach(), causal=causal, form=form)  # type: ignore[arg-type]
+    slow = flows.SoftmaxAttention(*(M.detach() for M in fast.matrices()), causal=causal, form=form)  # type: ignore[arg-type,misc]
     x, y = state()
     x.requires_grad_(), y.requires_grad_()
     got, want = fast(x, visible(9, causal)).both(y), slow.at(x).both(y)
@@ -70,8 +81,8 @@ def test_linear_oracle_with_tied_values_is_the_flow(causal: bool) -> None:
 
 
 def test_linear_kernel_spd_is_the_flow_under_its_assumptions() -> None:
-    fast = oracle("linear-exp-euler", value="tied", kernel="spd", d_key=4)
-    A, V = fast.symmetric_matrices()
+    fast = oracle("linear-exp-euler", value="spd", d_key=4)
+    A, _, V = fast.matrices()
     torch.testing.assert_close((A, V), (A.mT, V.mT), rtol=1e-14, atol=1e-14)
     assert torch.linalg.eigvalsh(A).min() > 0  # of rank 4 but for eps
     x, y = state()
@@ -112,7 +123,7 @@ def test_multi_head_is_one_flow_per_head() -> None:
 
 def test_derived_mobility_is_symmetric_v_over_a() -> None:
     fast = oracle("softmax-exp-euler", value="tied", mobility="derived")
-    A = fast.tied_matrix()
+    A, _ = fast.matrices()
     V = fast.mobility.factor.weight
     B = V @ torch.linalg.inv(A)
     torch.testing.assert_close(fast.mobility(A), (B + B.mT) / 2, rtol=1e-8, atol=1e-8)
@@ -121,7 +132,8 @@ def test_derived_mobility_is_symmetric_v_over_a() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_derived_mobility_is_computed_in_float32(dtype: torch.dtype) -> None:
     """Autocast would round A to 8 or 11 bits before dividing by it."""
-    fast = oracle("softmax-exp-euler", value="tied", mobility="derived").float()
+    fast = oracle("softmax-exp-euler", value="tied", mobility="derived")
+    fast.part.float()
     A, B = fast.matrices()
     with torch.autocast("cpu", dtype=dtype):
         rough_A, rough_B = fast.matrices()
@@ -146,8 +158,8 @@ def test_linear_baseline_is_masked_linear_attention() -> None:
     b: Any = model.blocks[0]
     places: Any = model.positions
     x = model.tokens.weight[idx] + places.weight[: idx.shape[1]]
-    u = F.layer_norm(x, (D,), b.norm_attention.weight)
-    q, k, v = ((u @ w.mT).view(2, -1, 2, D // 2).transpose(1, 2) for w in b.attention.qkv.weight.chunk(3))
+    u = F.layer_norm(x, (D,), b.norm.weight)
+    q, k, v = ((u @ w.mT).view(2, -1, 2, D // 2).transpose(1, 2) for w in b.attention.qk.weight.chunk(3))
     mixed = (q @ k.mT / math.sqrt(D / 2)).tril() @ v / visible(idx.shape[1], True).n
     x = x + mixed.transpose(1, 2).reshape(2, -1, D) @ b.attention.out.weight.mT
     end: Any = model.norm
@@ -175,7 +187,7 @@ def test_gpt_baseline_equals_hugging_face_gpt2() -> None:
         body.ln_f.weight.copy_(model.norm.weight)
         for ours, block in zip(model.blocks, body.h, strict=True):
             ours_: Any = ours
-            block.ln_1.weight.copy_(ours_.norm_attention.weight)
+            block.ln_1.weight.copy_(ours_.norm.weight)
             block.ln_2.weight.copy_(ours_.mlp.norm.weight)
             for mine, other in (
                 (ours_.attention.qkv, block.attn.c_attn),

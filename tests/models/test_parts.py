@@ -13,9 +13,8 @@ import sympformer as sf
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel, perturb_
 from sympformer.models.describe import parameter_counts
-from sympformer.nn import MLPS, NORMS, POSITIONS, LearnedScalars, Rotation, StackConfig, View
-from sympformer.nn.attention import LinearOracle, SoftmaxOracle
-from sympformer.nn.config import AttentionStep, Heads
+from sympformer.nn import ATTENTIONS, MLPS, NORMS, POSITIONS, STEPPERS, Rotation, StackConfig, View
+from sympformer.nn.options import BoundKind, Form, Heads, Splitting
 from sympformer.nn.parts import RMSNorm, mlp
 from sympformer.nn.positions import positions
 from tests.models.cases import BARE, PARTS, SIZE, make, make_choice, tokens
@@ -62,10 +61,11 @@ def test_turns_are_worked_out_in_float32_at_least() -> None:
 def test_only_distances_matter(part: str) -> None:
     """A text that begins at place 50 is treated as one that begins at place 0; one that is stretched is not."""
     model = make_choice(part, second_table="none")
-    state, T = model.embed(tokens(2, 9)), 9
+    ids, T = tokens(2, 9), 9
+    state = model.embed(model.tokens(ids), ids, torch.arange(T))
 
     def last(places: Tensor) -> Tensor:
-        view = View.make(True, 0, T, torch.device("cpu"), torch.float64)
+        view = View.of(True, 0, T, torch.device("cpu"), torch.float64)
         return model.advance(state, view._replace(rotation=model.positions.rotation(places, torch.float64))).x
 
     start = last(torch.arange(T))
@@ -77,7 +77,7 @@ def test_only_distances_matter(part: str) -> None:
 def test_averaged_heads_average_the_turned_scores(name: str) -> None:
     """One kernel of width d is still the mean of the heads' scores, each turned in its own columns."""
     cfg = sf.variant(name, **(SIZE | {"n_head": 4, "positions": "rotary", "qk_norm": True}))
-    one: Any = perturb_((SoftmaxOracle if cfg.attention == "softmax" else LinearOracle)(cfg), seed=4).double()
+    one: Any = perturb_(ATTENTIONS[cfg.attention](cfg), seed=4).double()
     x = torch.randn(2, 7, 16, dtype=torch.float64)
     rotation = positions(cfg).rotation(torch.arange(7), torch.float64)
     projected = one.query_keys((one.qkv if cfg.attention == "softmax" else one.qk)(x), rotation)
@@ -169,7 +169,7 @@ def test_the_preset_modern_is_one_list_of_parts() -> None:
     counts = {kind: parameter_counts(sf.build_model(cfg)) for kind, cfg in configs.items()}
     assert counts["baseline"] | {"scalars": 0, "norms": 0} == counts["yuriiformer"] | {"scalars": 0, "norms": 0}
     text = sf.build_model(configs["exp-euler"]).describe()
-    for word in ("rmsnorm", "relu2 MLP", "rotary positions", "norms on queries and keys", "untied head", "projected"):
+    for word in ("rmsnorm", "relu2", "rotary", "qk_norm True", "tie_head False", "heads projected"):
         assert word in text
 
 
@@ -177,8 +177,9 @@ def test_the_page_of_parts_runs_and_names_every_row(capsys: pytest.CaptureFixtur
     page = (Path(__file__).parents[2] / "docs" / "parts.md").read_text()
     for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(compile(code, "docs/parts.md", "exec"), {})
-    assert "gpt, softmax attention, rmsnorm, swiglu MLP, rotary positions" in capsys.readouterr().out
-    for row in (*NORMS, *MLPS, *POSITIONS, *get_args(Heads), *get_args(AttentionStep)):
+    assert "gradient, softmax attention, norm rmsnorm, mlp swiglu, positions rotary" in capsys.readouterr().out
+    choices = [str(value) for kind in (Heads, BoundKind, Form, Splitting) for value in get_args(kind)]
+    for row in (*NORMS, *MLPS, *POSITIONS, *STEPPERS, *choices):
         assert f"`{row}`" in page
 
 
@@ -204,7 +205,7 @@ def llama_weights(model: LanguageModel) -> dict[str, Tensor]:
         q, key, v = block["attention.qkv.weight"].split(rows)
         gate, up = block["mlp.up.weight"].split(width)
         theirs = {
-            "input_layernorm": block["norm_attention.weight"],
+            "input_layernorm": block["norm.weight"],
             "post_attention_layernorm": block["mlp.norm.weight"],
             "self_attn.q_proj": q,
             "self_attn.k_proj": key,
@@ -242,4 +243,4 @@ def test_gpt_of_newer_parts_is_llama_and_qwen(kind: str) -> None:
     want = theirs(tokens()).logits
     assert want.abs().max() > 0.5
     assert (model(tokens()).logits - want).abs().max() < 1e-5
-    assert not any(isinstance(part, LearnedScalars) and list(part.parameters()) for part in model.modules())
+    assert not model.parameter_groups()["scalar"]

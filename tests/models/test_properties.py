@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from sympformer import ops
-from sympformer.flows import Field
+import sympformer as sf
+from sympformer import flows, ops
+from sympformer.flows import INTEGRATORS, Field
 from sympformer.models import LanguageModel
 from sympformer.nn import View
-from sympformer.nn.attention import SoftmaxOracle
+from sympformer.nn.attention import SoftmaxAttention
 from sympformer.nn.parts import merge_heads, split_heads
 from tests.models.cases import every_choice, every_model, make, make_choice, tokens
 from tests.models.properties import future_leak, worst_deviation
@@ -64,11 +66,8 @@ def results(model: LanguageModel) -> dict[str, Tensor]:
 
 
 def check_door(model: LanguageModel) -> None:
-    fused = [program is not layer for program, layer in zip(model.programs(model.cfg.t0), model.layers(), strict=True)]
-    assert all(fused), "nothing is exchanged, so nothing is compared"
     fast = results(model)
     with ops.plain():
-        assert model.programs(model.cfg.t0) == model.layers()
         slow = results(model)
     assert fast.keys() == slow.keys()
     for name, value in fast.items():
@@ -76,25 +75,80 @@ def check_door(model: LanguageModel) -> None:
         assert (value - slow[name]).abs().max() <= 1e-12 * scale, name
 
 
+@torch.no_grad()
+def check_constants(model: LanguageModel, tolerance: float = 1e-11) -> None:
+    """With constants as plain numbers, worked out once, a cached text is what it is in one piece."""
+    sizes, cache, constants = (5, 1, 1, 3, 1), model.new_cache(2), model.constants(numbers=True)
+    idx = tokens(2, sum(sizes))
+    pieces = [model.hidden(chunk, cache, constants=constants) for chunk in idx.split(sizes, 1)]
+    whole = model.hidden(idx)
+    assert (torch.cat(pieces, 1) - whole).abs().max() <= tolerance * max(1.0, whole.abs().max().item())
+
+
 @every_model
 def test_fast_ways_give_what_the_equations_give(name: str, preset: str) -> None:
     check_door(make(name, preset))
+    check_constants(make(name, preset))
 
 
 @every_choice
 def test_fast_ways_give_what_the_equations_give_for_config_choices(choice: str) -> None:
     check_door(make_choice(choice))
+    check_constants(make_choice(choice))
+
+
+class Blind(TorchDispatchMode):
+    """Refuses torch's own attention kernels."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert "attention" not in str(function), f"{function} behind a shut door"
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["softmax-baseline", "softmax-yuriiformer", "softmax-exp-euler"])
+def test_a_shut_door_leaves_no_kernel_of_torch(name: str) -> None:
+    model = make(name)
+    with pytest.raises(AssertionError, match="behind a shut door"), Blind():
+        model(tokens())
+    with ops.plain(), Blind():
+        model(tokens())
+
+
+class Halfway(flows.Euler):
+    """A scheme that asks the damping at another step than its own: x+ = x + h_x F, y+ = sigma(t, h/2)^2 y + h_y G."""
+
+    def prefactors(self, step: flows.Step) -> Any:
+        half = step.h_y / 2
+        return step.damping.sigma(step.t, half) * step.damping.sigma(step.t + half, half), step.h_y
+
+
+def test_an_integrator_may_ask_the_damping_at_any_time() -> None:
+    """Each layer's factors, made for all layers at once, are those of its own step."""
+    sf.register("integrator", "halfway", Halfway)
+    try:
+        model = make("softmax-exp-euler", integrator="halfway")
+        check(model, 1e-11)
+        check_door(model)
+        check_constants(model)
+        rows, constants = model.layer_scalars(), model.constants(numbers=True)
+        assert len({row["t"] for row in rows}) == len(rows)
+        for row, (halves, _) in zip(rows, constants, strict=True):
+            damping = flows.LogLinear(row["c_log"], row["c_lin"])
+            step = flows.Step(0, torch.tensor(row["t"], dtype=torch.float64), row["h_x"], row["h_y"], damping)
+            assert halves[0][2] == pytest.approx([float(value) for value in Halfway().factors(step)], rel=1e-12)
+    finally:
+        del INTEGRATORS["halfway"]
 
 
 class LeakingField(Field):
     """What must never be built: the force as the gradient of the masked Hamiltonian of the whole sequence."""
 
-    def __init__(self, oracle: SoftmaxOracle, x: Tensor, view: View) -> None:
-        self.oracle, self.x, self.view = oracle, x, view
+    def __init__(self, part: Any, x: Tensor, view: View) -> None:
+        self.part, self.x, self.view = part, x, view
 
     def z(self, x: Tensor) -> Tensor:
-        q, k, _ = self.oracle.qkv(x).chunk(3, -1)
-        return (self.oracle.scale * q @ k.mT).exp().tril().sum(-1, keepdim=True) / self.view.n
+        q, k, _ = self.part.qkv(x).chunk(3, -1)
+        return (self.part.scale * q @ k.mT).exp().tril().sum(-1, keepdim=True) / self.view.n
 
     def velocity(self, y: Tensor) -> Tensor:
         return y / self.z(self.x)
@@ -110,15 +164,15 @@ class LeakingField(Field):
         raise AssertionError("not used")
 
 
-class LeakingOracle(SoftmaxOracle):
-    def forward(self, x: Tensor, view: View) -> Any:
+class LeakingAttention(SoftmaxAttention):
+    def forward(self, x: Tensor, view: View, matrices: Any) -> Any:
         return LeakingField(self, x, view)
 
 
-def test_a_leaking_oracle_is_caught() -> None:
+def test_a_leaking_force_is_caught() -> None:
     model = make("softmax-plain-euler", value="free")
-    for block in model.blocks:
-        block.oracle.__class__ = LeakingOracle
+    for block in model.layers():
+        block.attention.__class__ = LeakingAttention
     with torch.no_grad():
         assert future_leak(lambda ids: model(ids).logits, tokens(), model.cfg.vocab_size) > 1e-3
 

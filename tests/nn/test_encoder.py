@@ -1,6 +1,9 @@
 """The encoder: the language model's layers for any tokens, and where every token sees all, the flow itself."""
 
+import dataclasses
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,17 +22,17 @@ from tests.nn.test_padding import both_visibilities, check
 
 # row -> how it is asked for
 ASKED: dict[str, dict[str, Any]] = {
-    "sympformer": {"dynamics": "sympformer"},
-    "sympformer-linear": {"dynamics": "sympformer", "attention": "linear", "integrator": "etd_ab2"},
-    "sympformer-paper": {"dynamics": "sympformer", "preset": "paper", "integrator": "ab2"},
-    "yuriiformer": {"dynamics": "yuriiformer"},
-    "yuriiformer-paper": {"dynamics": "yuriiformer", "attention": "linear", "preset": "paper"},
-    "gpt": {"dynamics": "gpt"},
-    "gpt-linear": {"dynamics": "gpt", "attention": "linear"},
-    "streams": {"dynamics": "streams"},
-    "rotary": {"dynamics": "sympformer", "positions": "rotary"},
-    "learned": {"dynamics": "yuriiformer", "positions": "learned", "block_size": 7},
-    "modern": {"dynamics": "sympformer", "preset": "modern"},
+    "hamiltonian": {"stepper": "hamiltonian"},
+    "linear": {"stepper": "hamiltonian", "attention": "linear", "integrator": "etd_ab2"},
+    "paper": {"stepper": "hamiltonian", "preset": "paper", "integrator": "ab2"},
+    "nesterov": {"stepper": "nesterov"},
+    "nesterov-paper": {"stepper": "nesterov", "attention": "linear", "preset": "paper"},
+    "gradient": {"stepper": "gradient"},
+    "gradient-linear": {"stepper": "gradient", "attention": "linear"},
+    "parallel": {"stepper": "hamiltonian", "splitting": "parallel", "bound": "drift"},
+    "rotary": {"stepper": "hamiltonian", "positions": "rotary"},
+    "learned": {"stepper": "nesterov", "positions": "learned", "block_size": 7},
+    "modern": {"stepper": "hamiltonian", "preset": "modern"},
 }
 every_row = pytest.mark.parametrize("row", ASKED)
 
@@ -70,13 +73,13 @@ def test_it_is_the_layers_of_the_language_model(choice: str | None) -> None:
     if model.token_momenta is not None or model.second_tokens is not None:
         pytest.skip("an encoder starts at rest, and knows no tokens")
     cfg = model.cfg
-    options = {name: value for name, value in cfg.to_dict().items() if hasattr(EncoderConfig, name)}
-    dynamics = options.pop("architecture")
+    fields = {field.name for field in dataclasses.fields(EncoderConfig)}
+    options = {name: value for name, value in cfg.to_dict().items() if name in fields}
     if cfg.positions != "learned":
         del options["block_size"]
-    module = Encoder(dynamics=dynamics, **options).double().eval()
+    module = Encoder(**options).double().eval()
     module.load_state_dict(
-        {k: v for k, v in model.state_dict().items() if k.startswith(("blocks.", "preludes.", "norm.", "positions."))}
+        {k: v for k, v in model.state_dict().items() if k.startswith(("blocks.", "scalars.", "norm.", "positions."))}
     )
     ids = tokens(2, 9)
     assert torch.equal(module(model.tokens(ids)), model(ids).hidden)
@@ -90,7 +93,7 @@ def test_states_and_single_steps(row: str) -> None:
     assert torch.equal(out, module(x, ~RAGGED))
     assert len(states) == 2
     assert (states[0].x - states[1].x).abs().max() > 1e-6
-    assert (states[0].y.abs().max() > 0) == (not row.startswith("gpt"))
+    assert (states[0].y.abs().max() > 0) == module.cfg.has_momentum
     layers = [EncoderLayer(16, 2, **ASKED[row]).double().eval() for _ in range(2)]
     state: Any = x
     for layer, block, want in zip(layers, module.blocks, states, strict=True):
@@ -98,8 +101,7 @@ def test_states_and_single_steps(row: str) -> None:
         layer.positions.load_state_dict(module.positions.state_dict())
         state = layer(state, ~RAGGED)
         assert isinstance(state, State)
-        for got, wanted in ((state.x, want.x), (state.y, want.y)):  # damping for all layers at once rounds differently
-            torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close((state.x, state.y), (want.x, want.y), rtol=1e-12, atol=1e-14)
 
 
 @every_row
@@ -133,10 +135,10 @@ def no_norm() -> Iterator[str]:
 
 SYSTEMS: dict[str, dict[str, Any]] = {
     "softmax": {"form": "paper", "value": "tied", "mobility": "spd"},
-    "linear": {"value": "tied", "kernel": "spd"},
+    "linear": {"value": "spd"},
 }
 FROZEN = [name for name, scheme in INTEGRATORS.items() if issubclass(scheme, FrozenIntegrator)]
-BARE: dict[str, Any] = {"mlp": "none", "momentum_bound": "none", "look_ahead": False, "learn_steps": False}
+BARE: dict[str, Any] = {"mlp": "none", "bound": "none", "mu": 0.0}
 STEP = 0.2
 
 
@@ -148,11 +150,12 @@ def flow(attention: str, integrator: str, norm: str) -> tuple[Encoder, flows.Sys
     torch.manual_seed(1)
     made = Encoder(16, 2, 4, attention=attention, preset="paper", share_layers=True, **options)
     module: Any = perturb_(made, 0.3).double()
-    oracle: Any = module.blocks[0].oracle
+    part: Any = module.blocks[0].attention
     with torch.no_grad():
         if attention == "softmax":
-            return module, flows.SoftmaxAttention(oracle.tied_matrix(), oracle.mobility(None), form="paper")
-        return module, flows.LinearAttention(*oracle.symmetric_matrices())
+            return module, flows.SoftmaxAttention(part.matrices()[0], part.matrices()[1], form="paper")
+        A, _, V = part.matrices()
+        return module, flows.LinearAttention(A, V)
 
 
 @pytest.mark.parametrize(("attention", "integrator"), [(a, i) for a in SYSTEMS for i in FROZEN])
@@ -167,14 +170,13 @@ def test_its_layers_are_the_steps_of_the_hamiltonian_flow(attention: str, integr
             flow(attention, integrator, no_norm)
         return
     module, system = flow(attention, integrator, no_norm)
-    s: Any = module.blocks[0].scalars()  # type: ignore[operator]
-    damping = flows.LogLinear(float(s.c_log), float(s.c_lin), module.cfg.t0)
+    s = module.scalars.report()[0]
+    damping = flows.LogLinear(s.get("c_log", 0.0), s.get("c_lin", 0.0))
     x = points()
     _, states = module(x, ~RAGGED, return_states=True)
     for row, real in enumerate(RAGGED):
-        factor = None if s.factor is None else float(s.factor)
         path = flows.simulate(
-            system, x[row, real], steps=4, h=STEP, integrator=integrator, damping=damping, factor=factor
+            system, x[row, real], steps=4, h=s["h_x"], integrator=integrator, damping=damping, factor=s.get("factor")
         )
         for state, x_want, y_want in zip(states, path.x[1:], path.y[1:], strict=True):
             assert (state.x[row, real] - x_want).abs().max() < 1e-12 * max(1.0, x_want.abs().max().item())
@@ -196,11 +198,11 @@ def test_a_layer_moves_by_the_derivatives_of_the_energy(attention: str, no_norm:
     } | BARE
     layer: Any = EncoderLayer(16, 2, attention=attention, **(options | SYSTEMS[attention])).double()
     layer.blocks[0].load_state_dict(module.blocks[0].state_dict())
-    s: Any = layer.blocks[0].scalars()
+    s = layer.scalars.report()[0]
     dx, dy = torch.autograd.grad(system.hamiltonian(x, y).sum(), (x, y))
     after = layer(layer.start(x, y))
-    torch.testing.assert_close(after.x, x + s.h_x * dy, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(after.y, s.factor * y - s.h_y * dx, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(after.x, x + s["h_x"] * dy, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(after.y, s["factor"] * y - s["h_y"] * dx, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -212,24 +214,24 @@ def test_presets(preset: str) -> None:
 
 BAD: dict[str, Callable[[], Any]] = {
     r"x must hold floats of shape \(batch, tokens, d_model = 16\), at least one token; got torch.float64 \(5, 7, 8\)": (
-        lambda: encoder("gpt")(points()[..., :8])
+        lambda: encoder("gradient")(points()[..., :8])
     ),
-    "got torch.int64": lambda: encoder("gpt")(tokens(2, 3)),
-    r"got torch.float64 \(5, 0, 16\)": lambda: encoder("gpt")(points()[:, :0]),
-    "must be boolean, True at padding, got torch.float64": lambda: encoder("gpt")(points(), points()[..., 0]),
-    r"shape \(batch, tokens\) = \(5, 7\), got \(5, 6\)": lambda: encoder("gpt")(points(), RAGGED[:, 1:]),
-    "row 4 of the batch holds nothing but padding": lambda: encoder("gpt")(points(), RAGGED),
+    "got torch.int64": lambda: encoder("gradient")(tokens(2, 3)),
+    r"got torch.float64 \(5, 0, 16\)": lambda: encoder("gradient")(points()[:, :0]),
+    "must be boolean, True at padding, got torch.float64": lambda: encoder("gradient")(points(), points()[..., 0]),
+    r"shape \(batch, tokens\) = \(5, 7\), got \(5, 6\)": lambda: encoder("gradient")(points(), RAGGED[:, 1:]),
+    "row 4 of the batch holds nothing but padding": lambda: encoder("gradient")(points(), RAGGED),
     "n_head must divide d_model": lambda: Encoder(16, 3, 2),
-    "unknown dynamics 'gtp': .* did you mean 'gpt'": lambda: Encoder(16, 2, 2, dynamics="gtp"),
+    "unknown stepper 'gradent': .* did you mean 'gradient'": lambda: Encoder(16, 2, 2, stepper="gradent"),
     "unknown attention 'softmx'": lambda: Encoder(16, 2, 2, attention="softmx"),
     "unknown preset 'tunde'": lambda: Encoder(16, 2, 2, preset="tunde"),
     "unknown option of layers 'mlp_ration'": lambda: Encoder(16, 2, 2, mlp_ration=3),
-    "unknown norm 'layernrm'": lambda: Encoder(16, 2, 2, "yuriiformer", preset="paper", norm="layernrm"),
+    "unknown norm 'layernrm'": lambda: Encoder(16, 2, 2, "nesterov", preset="paper", norm="layernrm"),
     "8 tokens exceed the block_size = 7 places": lambda: encoder("learned")(points(T=8)),
     "block_size = 3 has no effect with positions = 'none'": lambda: Encoder(16, 2, 2, block_size=3),
     "must be of even width, got 1 a head": lambda: Encoder(16, 16, 2, positions="rotary"),
-    "integrator = 'ab2' belongs to sympformer layers, not to gpt": (
-        lambda: Encoder(16, 2, 2, dynamics="gpt", integrator="ab2")
+    "integrator = 'ab2' belongs to stepper hamiltonian, not to gradient": (
+        lambda: Encoder(16, 2, 2, stepper="gradient", integrator="ab2")
     ),
 }
 
@@ -246,3 +248,14 @@ def test_it_learns_in_half_precision(row: str) -> None:
     module = encoder(row).train().to(torch.bfloat16)
     module(points().to(torch.bfloat16), ~RAGGED).float().square().sum().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in module.parameters())
+
+
+def test_the_page_of_layers_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "layers.md").read_text()
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) >= 4
+    for block in blocks:
+        exec(compile(block, "layers.md", "exec"), names)
+    assert not names["out"][names["padding"]].any()
+    assert names["state"].t.item() == pytest.approx(1.1)

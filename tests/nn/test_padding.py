@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from sympformer import ops
 from sympformer.errors import InputError
-from sympformer.models import Decoder, LanguageModel
-from sympformer.models.model import Given
+from sympformer.models import LanguageModel
 from sympformer.nn import View, same_text
 from tests.models.cases import every_choice, every_model, make, make_choice, tokens
 from tests.nn.rows import RAGGED, weights
@@ -75,7 +74,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "yurii": ("softmax-yuriiformer", "paper", {}),
     "transport": ("softmax-exp-euler", "full", {"transport": "both"}),
     "transport-table": ("linear-baseline", "tuned", {"transport": "positions", "second_table": "every_layer"}),
-    "yurii-r2": ("softmax-yuriiformer", "paper", {"attention_step": "r2"}),
+    "parallel": ("softmax-ab2", "full", {"splitting": "parallel", "bound": "drift"}),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -107,17 +106,17 @@ def test_texts_packed_into_one_row_do_not_see_each_other(kind: str, causal: bool
 
 
 @every_kind
-@pytest.mark.parametrize("folded", [True, False])
+@pytest.mark.parametrize("numbers", [True, False])
 @torch.no_grad()
-def test_ragged_rows_through_a_cache(kind: str, folded: bool) -> None:
+def test_ragged_rows_through_a_cache(kind: str, numbers: bool) -> None:
     """In chunks of any size, padding in any of them: what the rows give alone."""
     model, ids = of_kind(kind), tokens(5, 12)
     real = torch.cat((RAGGED, torch.ones(5, 5, dtype=torch.bool)), 1)
     cache, pieces = model.new_cache(5), []
-    decoder = Decoder(model)
+    constants = model.constants(numbers=numbers)
     for chunk, present in zip(ids.split((2, 6, 1, 2, 1), 1), real.split((2, 6, 1, 2, 1), 1), strict=True):
-        given = Given(key_padding_mask=None if present.all() else ~present)
-        pieces.append((decoder if folded else model).hidden(chunk, cache, given))
+        padding = None if present.all() else ~present
+        pieces.append(model.hidden(chunk, cache, padding, constants=constants))
     out = torch.cat(pieces, 1)
     for row in range(5):
         alone = model(ids[row : row + 1, real[row]]).hidden[0]
@@ -162,7 +161,7 @@ def test_gradients_through_a_cache(kind: str) -> None:
 @every_kind
 def test_embeddings_in_place_of_ids(kind: str) -> None:
     model, ids = of_kind(kind), tokens(2, 6)
-    assert torch.equal(model(None, inputs_embeds=model.tokens(ids)).hidden, model(ids).hidden)
+    assert torch.equal(model(ids, inputs_embeds=model.tokens(ids)).hidden, model(ids).hidden)
 
 
 def test_input_that_does_not_fit_is_one_sentence() -> None:
@@ -173,8 +172,8 @@ def test_input_that_does_not_fit_is_one_sentence() -> None:
     bad: dict[str, Callable[[], Any]] = {
         "must be boolean, True at padding, got torch.float32": lambda: model(ids, key_padding_mask=torch.zeros(2, 6)),
         r"shape \(batch, tokens\) = \(2, 6\)": lambda: model(ids, key_padding_mask=mask[:, 0, 0, 1:]),
-        "one of the two": lambda: model(None),
-        r"d_model = 16\), at least one token, got \(2, 6, 3\)": lambda: model(None, inputs_embeds=torch.zeros(2, 6, 3)),
+        "give token ids or inputs_embeds": lambda: model(None),
+        r"d_model = 16\), at least one token, got \(2, 6, 3\)": lambda: model(ids, inputs_embeds=torch.zeros(2, 6, 3)),
         r"position_ids must be integers of shape \(2, 6\)": lambda: model(ids, position_ids=ids[:, 1:]),
         "25 tokens exceed block_size = 24": lambda: model(ids, position_ids=torch.full((2, 6), 24)),
         r"of shape \(2, 1, 6, 6\); got torch.bool \(2, 1, 5, 6\)": lambda: model(ids, mask=mask[:, :, 1:]),
@@ -187,7 +186,7 @@ def test_input_that_does_not_fit_is_one_sentence() -> None:
 
 
 def test_the_numbers_of_seen_tokens() -> None:
-    view = View.padded(True, RAGGED, 7, torch.float64)
+    view = View.of(True, 0, 7, RAGGED.device, torch.float64, RAGGED)
     assert view.n[:, 0, :, 0].tolist() == RAGGED.cumsum(1).clamp_min(1).tolist()
-    view = View.padded(False, RAGGED, 7, torch.float64)
+    view = View.of(False, 0, 7, RAGGED.device, torch.float64, RAGGED)
     assert view.n[:, 0, 0, 0].tolist() == [4, 5, 4, 1, 7]

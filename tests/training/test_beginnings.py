@@ -54,7 +54,7 @@ def test_a_run_begins_with_the_weights_of_another(make_config: ConfigMaker, firs
     assert all(np.allclose(before[name], after[name], atol=1e-9) for name in before)
     stored = load_run(folder)
     assert stored.model.cfg == load_run(first).model.cfg
-    assert stored.config.model["architecture"] == "yuriiformer"  # the recipe in full
+    assert stored.config.model["stepper"] == "nesterov"  # the recipe in full
     assert stored.config.init_from == str(first)
     best = CheckpointFolder(first / runs.CHECKPOINTS).steps("best")[-1]
     note = environment(folder)["init_from"]
@@ -100,7 +100,7 @@ def test_a_run_that_did_not_come_to_its_first_checkpoint(make_config: ConfigMake
         ({"model": {"n_layer": 3}}, "has n_layer = 2, not 3: leave the option out"),
         ({"model": {"n_layers": 2}}, "unknown model option 'n_layers'.*did you mean 'n_layer'"),
         ({"model": {"preset": "paper"}}, "is taken as it is: leave out model.preset"),
-        ({"model": {"variant": "linear-ab2"}}, "has architecture = 'yuriiformer', not 'sympformer'"),
+        ({"model": {"variant": "linear-ab2"}}, "has stepper = 'nesterov', not 'hamiltonian'"),
         ({"data": {"corpus": "storybook:60", "tokenizer": "bpe:300"}}, "has the tokenizer byte, not bpe:300"),
         ({"init_from": "nowhere"}, "nowhere does not exist"),
     ],

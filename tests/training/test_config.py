@@ -24,7 +24,7 @@ def test_a_budget_that_nobody_named() -> None:
 
 def test_the_default_is_the_small_accelerated_model() -> None:
     cfg = choose_model(TrainConfig().model)
-    assert (cfg.architecture, cfg.attention, cfg.integrator) == ("sympformer", "softmax", "exp_euler")
+    assert (cfg.stepper, cfg.attention, cfg.integrator) == ("hamiltonian", "softmax", "exp_euler")
     assert TrainConfig().data == DataConfig("storybook", "bpe:2048")
 
 
@@ -77,7 +77,6 @@ def test_bad_values_get_one_sentence(values: dict[str, Any], message: str) -> No
         ({"preset": "tunde"}, "did you mean 'tuned'"),
         ({"n_layers": 3}, "did you mean 'n_layer'"),
         ({"n_layer": "three"}, "n_layer must be of type int"),
-        ({"architecture": "gpt", "variant": "softmax-baseline"}, "not both"),
         ({"causal": False}, "sees the next token"),
     ],
 )

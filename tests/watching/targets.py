@@ -45,18 +45,18 @@ def view_of(model: LanguageModel, idx: Tensor) -> View:
     """What the tokens see, as the layers of the model are told."""
     views = []
 
-    def call(layer: Any, state: State, view: View, k: int) -> State:
+    def call(layer: Any, state: State, view: View, own: Any, k: int) -> State:
         views.append(view)
-        return layer(state, view)
+        return layer(state, view, own)
 
     model.hidden(idx, call=call)
     return views[0]
 
 
 def ahead(model: LanguageModel, seen: Record, k: int) -> State:
-    """What layer k itself gets, after its prelude."""
+    """What the step of layer k starts from."""
     y = seen.x[2 * k] * 0 if seen.y is None else seen.y[2 * k]
-    return model.ahead(k, State(seen.x[2 * k], y), view_of(model, seen.idx))[0]
+    return model.layers()[k].ahead(State(seen.x[2 * k], y), view_of(model, seen.idx))
 
 
 def target(name: str, variant: str, tokenizer: Any = None, **options: Any) -> Target:

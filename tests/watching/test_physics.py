@@ -12,13 +12,13 @@ from sympformer.watching import Record, clusters, effective_rank
 from tests.models.cases import SIZE, make, tokens
 from tests.watching.targets import ahead
 
-TIED: dict[str, Any] = {"value": "tied", "mobility": "spd", "look_ahead": False, "start_momentum": "embedded"}
+TIED: dict[str, Any] = {"value": "tied", "mobility": "spd", "mu": 0.0, "start_momentum": "embedded"}
 
 
 def positions(model: Any, seen: Record, k: int) -> tuple[Tensor, Tensor]:
     """What attention of layer k starts from: normalised positions, and momenta."""
     state = ahead(model, seen, k)
-    return model.layers()[k].norm_attention(state.x), state.y
+    return model.layers()[k].norm(state.x), state.y
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -31,7 +31,7 @@ def test_softmax_energies_are_those_of_the_flow(form: str, causal: bool) -> None
     assert physics.potential is not None
     assert physics.z is not None
     for k, layer in enumerate(model.layers()):
-        A, B = (matrix.detach() for matrix in layer.oracle.matrices())
+        A, B = (matrix.detach() for matrix in layer.attention.matrices())
         system = flows.SoftmaxAttention(A, B, causal=causal, form=form)  # type: ignore[arg-type]
         x, y = positions(model, seen, k)
         torch.testing.assert_close(physics.kinetic[k].sum(-1), system.kinetic(x, y))
@@ -45,7 +45,7 @@ def test_softmax_energies_are_those_of_the_flow(form: str, causal: bool) -> None
 
 def test_without_z_and_rho_the_energy_is_newtons() -> None:
     """x' = y and y' = force are the flow of |y|^2 / 2 - log z."""
-    options = TIED | {"with_z": False, "with_rho": False, "mobility": "identity"}
+    options = TIED | {"form": "newton", "mobility": "identity"}
     model, idx = make("softmax-exp-euler", **options), tokens(2, 6)
     seen = sf.watch(model, idx)
     physics = seen.physics
@@ -53,7 +53,7 @@ def test_without_z_and_rho_the_energy_is_newtons() -> None:
     for k, layer in enumerate(model.layers()):
         x, y = (t.detach() for t in positions(model, seen, k))
         x.requires_grad_()
-        A, _ = layer.oracle.matrices()
+        A, _ = layer.attention.matrices()
         scores = (x @ A.detach() @ x.detach().mT).masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf)
         log_z = scores.logsumexp(-1) - torch.arange(1, 7).log()
         torch.testing.assert_close(physics.z[k, :, 0].log(), log_z.detach())
@@ -69,7 +69,7 @@ def test_the_cosine_is_between_momentum_and_the_gradient_of_the_energy() -> None
     seen = sf.watch(model, idx)
     assert seen.physics.cosine is not None
     for k, layer in enumerate(model.layers()):
-        A, B = (matrix.detach() for matrix in layer.oracle.matrices())
+        A, B = (matrix.detach() for matrix in layer.attention.matrices())
         x, y = (t.detach().requires_grad_() for t in positions(model, seen, k))
         flows.SoftmaxAttention(A, B, form="paper").hamiltonian(x, y).sum().backward()
         assert x.grad is not None
@@ -79,13 +79,13 @@ def test_the_cosine_is_between_momentum_and_the_gradient_of_the_energy() -> None
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_linear_energies_are_those_of_the_flow(causal: bool) -> None:
-    options: dict[str, Any] = {"kernel": "spd", "value": "tied", "look_ahead": False, "start_momentum": "embedded"}
+    options: dict[str, Any] = {"value": "spd", "mu": 0.0, "start_momentum": "embedded"}
     model, idx = make("linear-exp-euler", causal=causal, **options), tokens(2, 6)
     seen = sf.watch(model, idx)
     assert seen.physics.kinetic is not None
     assert seen.physics.potential is not None
     for k, layer in enumerate(model.layers()):
-        A, V = (matrix.detach() for matrix in layer.oracle.symmetric_matrices())
+        A, V = (matrix.detach() for matrix in layer.attention.matrices()[::2])
         system = flows.LinearAttention(A, V, causal=causal)
         x, y = positions(model, seen, k)
         torch.testing.assert_close(seen.physics.kinetic[k].sum(-1), system.kinetic(x, y))
@@ -94,16 +94,15 @@ def test_linear_energies_are_those_of_the_flow(causal: bool) -> None:
 
 
 SENTENCES: list[tuple[str, dict[str, Any], str]] = [
-    ("softmax-baseline", {}, "No Hamiltonian: a classical block"),
+    ("softmax-baseline", {}, "No Hamiltonian: a gradient step"),
     ("softmax-yuriiformer", {}, "No Hamiltonian: a Nesterov step"),
     ("softmax-exp-euler", {}, "Free matrices, where a Hamiltonian needs A x and a symmetric B"),
-    ("softmax-exp-euler", {"with_rho": False}, "No Hamiltonian: z and rho are two terms of one energy"),
-    ("softmax-exp-euler", {"with_z": False, "with_rho": False}, "Free matrices, where a Hamiltonian needs A x"),
+    ("softmax-exp-euler", {"form": "newton"}, "Free matrices, where a Hamiltonian needs A x"),
     ("linear-exp-euler", {}, "Free matrices, where a Hamiltonian needs symmetric A and V"),
     ("softmax-exp-euler", {**TIED}, "The Hamiltonian of each token by itself"),
     ("softmax-exp-euler", {**TIED, "form": "paper"}, "The Hamiltonian of the softmax system, row by row"),
     ("softmax-exp-euler", {**TIED, "form": "paper", "causal": False}, "The Hamiltonian of the softmax system, with f"),
-    ("linear-exp-euler", {"kernel": "spd", "value": "tied"}, "The Hamiltonian of the linear system, row by row"),
+    ("linear-exp-euler", {"value": "spd"}, "The Hamiltonian of the linear system, row by row"),
 ]
 
 

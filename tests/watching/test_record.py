@@ -1,6 +1,6 @@
 """The record of a model: its states are the layers' own, its lens is the model's, its rows are the kernels'."""
 
-from copy import copy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,29 +12,25 @@ import sympformer as sf
 from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel
-from sympformer.nn import Layer, State, View, perturb_
+from sympformer.nn import State, perturb_
 from sympformer.watching import Record, Stage, readout
-from tests.models.cases import BARE, CHOICES, SIZE, every_choice, every_model, make, make_choice, tokens
+from tests.models.cases import CHOICES, SIZE, every_choice, every_model, make, make_choice, tokens
 from tests.watching.targets import ahead, view_of
-
-
-def without_mlp(layer: Any) -> Any:
-    """The same layer with its second half taken out: what is left is the first."""
-    bare = copy(layer)
-    bare._modules = {**layer._modules, "mlp": None}
-    return bare
 
 
 @torch.no_grad()
 def states_by_loop(model: LanguageModel, idx: Tensor) -> list[State]:
     """A plain double loop over layers and halves, by the slow way."""
     view = view_of(model, idx)
-    states = [model.embed(idx)]
+    states = [model.embed(model.tokens(idx), idx, torch.arange(idx.shape[1]))]
     with ops.plain():
-        for k, layer in enumerate(model.layers()):
-            before, _ = model.ahead(k, states[-1], view)
-            for half in [without_mlp(layer), layer] if layer.mlp is not None else [layer]:
-                states.append(half(before, view))
+        for layer, (factors, _) in zip(model.layers(), model.constants(), strict=True):
+            state = layer.ahead(states[-1], view)
+            for half in range(len(factors)):
+                force: Any = layer.mlp if half else partial(layer.attend, view=view)
+                bound = layer.bounds[half % len(layer.bounds)]
+                state = layer.stepper.step(half, state, force, factors[half], bound)
+                states.append(state)
     return states
 
 
@@ -43,7 +39,7 @@ def check(model: LanguageModel) -> None:
     seen, states = sf.watch(model, idx, lens=3), states_by_loop(model, idx)
     close: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-12}
     torch.testing.assert_close(seen.x, torch.stack([state.x for state in states]), **close)
-    if model.layers()[0].has_momentum:
+    if model.cfg.has_momentum:
         assert seen.y is not None
         torch.testing.assert_close(seen.y, torch.stack([state.y for state in states]), **close)
     else:
@@ -78,44 +74,18 @@ def test_stages_have_names() -> None:
     assert bare.stages == (Stage(0, "embedding"), *(Stage(k, "attention") for k in (1, 2, 3)))
 
 
-class Doubling(Layer):
-    """Dynamics without halves: x = 2 x."""
-
-    has_momentum = False
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def forward(self, state: State, view: View) -> State:
-        return state._replace(x=2 * state.x)
-
-    def report(self, t: float) -> tuple[dict[str, float], float]:
-        return {}, t
-
-
-def test_dynamics_without_halves_are_seen_layer_by_layer() -> None:
-    model = make("softmax-baseline", n_layer=2, **BARE)
-    model.blocks = torch.nn.ModuleList(Doubling() for _ in range(2))
-    seen = sf.watch(model, tokens(1, 3))
-    assert seen.stages == (Stage(0, "embedding"), Stage(1, "layer"), Stage(2, "layer"))
-    assert torch.equal(seen.x[2], 4 * seen.x[0])
-    assert seen.physics.hamiltonian == "No Hamiltonian is known of layers of this kind."
-    with pytest.raises(InputError, match="does not show its rows"):
-        sf.watch(model, tokens(1, 3), attention=True)
-
-
-@pytest.mark.parametrize("dynamics", sf.nn.DYNAMICS)
+@pytest.mark.parametrize("stepper", sf.nn.STEPPERS)
 @pytest.mark.parametrize("share_layers", [False, True])
 @torch.no_grad()
-def test_encoders(dynamics: str, share_layers: bool) -> None:
-    encoder = sf.nn.Encoder(16, 2, 3, dynamics, share_layers=share_layers).double().eval()
+def test_encoders(stepper: str, share_layers: bool) -> None:
+    encoder = sf.nn.Encoder(16, 2, 3, stepper, share_layers=share_layers).double().eval()
     perturb_(encoder)
     x = torch.randn(2, 5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     seen = sf.watch(encoder, x, attention=[4])
     _, states = encoder(x, return_states=True)
     torch.testing.assert_close(seen.x[2::2], torch.stack([state.x for state in states]))
     torch.testing.assert_close(seen.x[0], x)
-    if encoder.layers()[0].has_momentum:
+    if encoder.cfg.has_momentum:
         assert seen.y is not None
         torch.testing.assert_close(seen.y[2::2], torch.stack([state.y for state in states]))
     assert seen.attention is not None
@@ -194,32 +164,26 @@ def test_softmax_rows_are_the_weights_of_the_values(choice: str, causal: bool) -
     torch.testing.assert_close(rows.sum(-1), torch.ones_like(rows[..., 0]))
     assert bool((rows.triu(1) == 0).all()) == causal
     view, state = view_of(model, idx), ahead(model, seen, 0)
-    if hasattr(layer, "oracle"):
-        field = layer.oracle(layer.norm_attention(state.x + layer.scalars().mu * 0), view)
-        torch.testing.assert_close(rows @ field.v, field.mean)
-    else:
-        x = layer.norm_attention(state.x)
-        v = layer.attention.qkv(x).chunk(3, -1)[2].unflatten(-1, (SIZE["n_head"], -1)).transpose(1, 2)
-        mixed = (rows @ v).transpose(1, 2).flatten(-2)
-        torch.testing.assert_close(layer.attention.out(mixed), layer.attention(x, view))
+    field: Any = layer.attend(state.x, view)
+    torch.testing.assert_close(rows @ field.v, field.mean)
 
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_linear_rows_are_means_of_scores(causal: bool) -> None:
     idx = tokens(2, 8)
-    ours = make("linear-exp-euler", causal=causal, start_momentum="embedded")
+    ours = make("linear-exp-euler", causal=causal, mu=0.0, start_momentum="embedded")
     seen, layer = sf.watch(ours, idx, attention=True), ours.layers()[0]
     assert seen.attention is not None
     view, (x, y, *_) = view_of(ours, idx), ahead(ours, seen, 0)
-    velocity = layer.oracle(layer.norm_attention(x + layer.scalars().mu * y), view).velocity(y)
+    velocity = layer.attend(x, view).velocity(y)
     torch.testing.assert_close(seen.attention[0, :, 0] @ y, velocity)
     baseline = make("linear-baseline", causal=causal)
     seen, layer = sf.watch(baseline, idx, attention=True), baseline.layers()[0]
     assert seen.attention is not None
-    x = layer.norm_attention(ahead(baseline, seen, 0).x)
-    v = layer.attention.qkv(x).chunk(3, -1)[2].unflatten(-1, (SIZE["n_head"], -1)).transpose(1, 2)
+    state = ahead(baseline, seen, 0)
+    v = layer.attention.qk(layer.norm(state.x)).chunk(3, -1)[2].unflatten(-1, (SIZE["n_head"], -1)).transpose(1, 2)
     torch.testing.assert_close((seen.attention[0] @ v).transpose(1, 2).flatten(-2), F.linear(
-        layer.attention(x, view), torch.linalg.inv(layer.attention.out.weight)))  # fmt: skip
+        layer.attend(state.x, view).first_order(), torch.linalg.inv(layer.attention.out.weight)))  # fmt: skip
 
 
 # --- a model is left as it was, wrong questions get an answer
@@ -249,11 +213,10 @@ def test_what_cannot_be_watched() -> None:
         sf.watch(torch.nn.Linear(2, 2), tokens(1, 4))
 
 
-def test_counts_and_watchers_do_not_disturb_each_other() -> None:
+def test_counts_do_not_disturb_each_other() -> None:
     model, idx = make("softmax-exp-euler"), tokens(1, 4)
-    with ops.count_passes() as outer, ops.watch_kernels() as all_kernels:
-        with ops.count_passes() as inner, ops.watch_kernels() as none:
+    with ops.count_passes() as outer:
+        with ops.count_passes() as inner:
             pass
         model(idx)
     assert (outer.passes, inner.passes) == (SIZE["n_layer"], 0)
-    assert (len(all_kernels.seen), len(none.seen)) == (SIZE["n_layer"], 0)

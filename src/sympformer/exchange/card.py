@@ -9,9 +9,10 @@ from sympformer.audit import AuditReport
 from sympformer.data.hub import HUB
 from sympformer.exchange.record import Record
 from sympformer.models import ModelConfig
-from sympformer.nn import DYNAMICS
+from sympformer.nn import STEPPERS
 from sympformer.provenance import codes_in
 from sympformer.tables import Head, markdown_table
+from sympformer.training.choices import is_plain
 from sympformer.training.config import DEFAULT_VARIANT
 
 CARD = "README.md"
@@ -79,9 +80,9 @@ def hub_dataset(corpus: str) -> str | None:
 def model_name(record: Record, cfg: ModelConfig) -> str:
     """The variant's name, or its parts."""
     options = record.config["model"]
-    if "architecture" not in options:
+    if not is_plain(options):
         return str(options.get("variant", DEFAULT_VARIANT))
-    parts = (cfg.architecture, cfg.attention, cfg.to_dict().get("integrator", ""))
+    parts = (cfg.stepper, cfg.attention, cfg.to_dict().get("integrator", ""))
     return "-".join(part.replace("_", "-") for part in parts if part)
 
 
@@ -89,7 +90,7 @@ def _opening(facts: CardFacts) -> str:
     cfg = facts.cfg
     return (
         f"# {plain(facts.title)}\n\nA language model of {facts.parameters:,} parameters with {cfg.attention} attention "
-        f"({model_name(facts.record, cfg)}): {DYNAMICS[cfg.architecture].summary}. "
+        f"({model_name(facts.record, cfg)}): {STEPPERS[cfg.stepper].summary}. "
         f"Made with sympformer {facts.record.sympformer}."
     )
 
@@ -116,7 +117,7 @@ leave `trust_remote_code` out. `sympformer import FOLDER RUN` makes a run folder
 def _model(facts: CardFacts) -> str:
     cfg, record = facts.cfg, facts.record
     options = record.config["model"]
-    preset = "" if "architecture" in options else f", preset {options.get('preset', 'tuned')}"
+    preset = "" if is_plain(options) else f", preset {options.get('preset', 'tuned')}"
     rows = {
         "variant": model_name(record, cfg) + preset,
         "layers, heads, width": f"{cfg.n_layer}, {cfg.n_head}, {cfg.d_model}",

@@ -22,6 +22,7 @@ from sympformer.flows.integrators import (
     Integrator,
     Oracle,
     Step,
+    Sum,
     get_integrator,
 )
 from sympformer.flows.quadratic import Quadratic
@@ -32,6 +33,6 @@ from sympformer.flows.system import Field, System, Undamped
 __all__ = [
     "ACCELERATED", "INTEGRATORS", "KL", "Constant", "Euler", "Field", "FrozenIntegrator", "Functional",
     "Integrator", "Interaction", "LinearAttention", "LogLinear", "Nesterov", "Oracle", "Path", "Potential",
-    "Quadratic", "SoftmaxAttention", "Stein", "Step", "System", "Undamped", "Wasserstein", "bilinear_kernel",
+    "Quadratic", "SoftmaxAttention", "Stein", "Step", "Sum", "System", "Undamped", "Wasserstein", "bilinear_kernel",
     "elliptic", "gaussian_kernel", "get_integrator", "quadratic_potential", "simulate",
 ]

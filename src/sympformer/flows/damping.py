@@ -9,7 +9,6 @@ entry a layer say; gradients reach them all.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +22,8 @@ Scalar = float | Tensor
 
 CUT = 45.0  # exp(-CUT) is below the rounding of float64 relative to the integrals it is cut from
 NODES = 64
+# Gauss-Legendre nodes and weights on [0, 1], made where no compiler looks on
+GAUSS = torch.tensor((np.polynomial.legendre.leggauss(NODES) + np.array([[1.0], [0.0]])) / 2, device="cpu")
 
 
 class Damping(Protocol):
@@ -119,16 +120,8 @@ def _log_linear_weight(t: Tensor, h: Tensor, r: Tensor, m: Tensor) -> Tensor:
         share = CUT / (m * end + r)  # the cut in u, as a part of T; at the pole and beyond only the cut in q counts
         cut = torch.minimum(torch.where(share < 0.999, -torch.log1p(-share), torch.inf), CUT / above)
     upper = torch.minimum(torch.log1p(h / t), cut)  # q at the end of the step is log(T/t)
-    nodes, weights = _gauss_legendre(t.dtype, t.device)
+    nodes, weights = GAUSS.to(dtype=t.dtype, device=t.device)
     q = upper.unsqueeze(-1) * nodes  # (..., NODES)
     u = -torch.expm1(-q) * end.unsqueeze(-1)
     f = torch.exp(-(above.unsqueeze(-1) * q + m.unsqueeze(-1) * u))
     return upper * end * (f @ weights)
-
-
-@lru_cache(maxsize=16)
-@torch.inference_mode(False)  # they are kept, and may be needed for gradients later
-def _gauss_legendre(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Nodes and weights on [0, 1]."""
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    return torch.tensor((nodes + 1) / 2, dtype=dtype, device=device), torch.tensor(weights / 2, dtype=dtype).to(device)

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from sympformer.hf.adapters import lora_modules, tell_peft
-from sympformer.hf.cache import SympFormerCache, SympFormerStaticCache
+from sympformer.hf.cache import SympFormerCache
 from sympformer.hf.configuration_sympformer import SympFormerConfig
 from sympformer.hf.heads import (
     SympFormerForQuestionAnswering,
@@ -47,7 +47,6 @@ __all__ = [
     "SympFormerForSequenceClassification",
     "SympFormerForTokenClassification",
     "SympFormerModel",
-    "SympFormerStaticCache",
     "lora_modules",
     "optimizer_groups",
 ]

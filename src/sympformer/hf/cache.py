@@ -1,7 +1,6 @@
 """The memory of a model as `generate()` wants it: rows of different lengths, beams, steps back.
 
-It is a `sympformer.models.Cache` of all columns, padding included, as `generate()` counts them: one that grows, or a
-static one, of a fixed size, which a compiled forward wants.
+It is a `sympformer.models.Cache` of all columns, padding included, as `generate()` counts them.
 
 Going back is exact. Softmax attention drops the last keys and values. A memory that cannot forget single tokens, such
 as the state of linear attention, goes back to a mark (or to the start): the cache keeps the token ids, and those after
@@ -9,20 +8,18 @@ the mark are taken in again by the next call.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from transformers import Cache as TransformersCache
-from transformers import DynamicCache, StaticCache
+from transformers import DynamicCache
 from transformers.cache_utils import LinearAttentionLayer
 
 from sympformer.errors import InputError
 from sympformer.hf.configuration_sympformer import SympFormerConfig
-from sympformer.models import Cache, FixedCache
-from sympformer.nn import Memory
-from sympformer.nn.prelude import new_memory
+from sympformer.models import Cache
+from sympformer.nn import ATTENTIONS, Memory
 
 
 @dataclass
@@ -50,7 +47,7 @@ class KeysValues(NamedTuple):
 
     @classmethod
     def of(cls, memory: Any, width: int) -> "KeysValues":
-        pair = memory.pairs.rows.chunk(2, 1)  # (B, G, t, c) each
+        pair = memory.kept["pairs"].rows.chunk(2, 1)  # (B, G, t, c) each
         keys, values = (t.transpose(1, 2).flatten(2).unflatten(2, (-1, width)).transpose(1, 2) for t in pair)
         return cls(keys, values)
 
@@ -63,10 +60,9 @@ def state_of(memory: Any) -> LinearAttentionLayer:
     return layer
 
 
-class ModelCache(TransformersCache):
-    """Abstract base of both caches: what `generate()` hands from call to call."""
-
-    room: int | None = None  # columns of a static one
+class SympFormerCache(DynamicCache):
+    """What `generate()` hands from call to call; it grows with the text. Make one with `SympFormerCache(model.config)`,
+    or let it be made."""
 
     def __init__(self, config: SympFormerConfig, n_layer: int | None = None) -> None:
         self.memory: Cache | None = None
@@ -76,7 +72,7 @@ class ModelCache(TransformersCache):
             raise InputError("a model with full visibility cannot continue a text from a cache; use use_cache = False")
         self.n_layer = cfg.n_layer if n_layer is None else n_layer
         self.width = cfg.d_head
-        self.limit, self.kind = cfg.block_size, partial(new_memory, cfg)
+        self.limit, self.kind = cfg.block_size, ATTENTIONS[cfg.attention].memory
         self.ids: Tensor | None = None  # (B, columns): kept where tokens cannot be forgotten
         self.real: Tensor | None = None  # (B, columns), False at padding; None: every column is a token
         self.mark: Mark | None = None
@@ -94,14 +90,14 @@ class ModelCache(TransformersCache):
         B, T = like.shape[:2]
         if self.memory is not None and self.batch_size != B:
             raise InputError(f"the cache holds {self.batch_size} rows, got {B}")
-        if self.room is None and self.seen + T > self.limit:
+        if self.seen + T > self.limit:
             past = self.seen if self.real is None else self.real.sum(1)
             needed = int(torch.as_tensor(past + (T if padding is None else (~padding).sum(1))).max())
             if needed > self.limit:
                 raise InputError(f"{needed} tokens exceed max_position_embeddings = {self.limit}; shorten the text")
         if self.memory is None:
-            self.memory = self._new_memory(B, like.device)
-            keep = self.room is None and not self.memory.layers[0].croppable
+            self.memory = self._new_memory(B)
+            keep = not self.memory.layers[0].croppable
             self.ids = like.new_empty((B, 0), dtype=torch.long) if keep else None
         return self.memory
 
@@ -119,9 +115,8 @@ class ModelCache(TransformersCache):
         lost = slice(self.memory.length, None)
         return self.ids[:, lost], None if self.real is None else self.real[:, lost]
 
-    def _new_memory(self, batch_size: int, device: torch.device) -> Cache:
-        layers = [self.kind() for _ in range(self.n_layer)]
-        return Cache(batch_size, layers) if self.room is None else FixedCache(batch_size, layers, self.room, device)
+    def _new_memory(self, batch_size: int) -> Cache:
+        return Cache(batch_size, [self.kind() for _ in range(self.n_layer)])
 
     def _forget(self, memory: Cache, length: int) -> None:
         """Go back to the first `length` columns."""
@@ -132,7 +127,7 @@ class ModelCache(TransformersCache):
         self.real = None if self.real is None else self.real[:, :length]
         self.ids = self.ids[:, :length]
         if memory.length > length:
-            back = self._new_memory(memory.batch_size, self.ids.device)
+            back = self._new_memory(memory.batch_size)
             if self.mark is not None and self.mark.length <= length:
                 back.layers, back.length = self.mark.layers, self.mark.length
                 back.real = None if self.real is None else self.real[:, : back.length]
@@ -146,8 +141,7 @@ class ModelCache(TransformersCache):
         """Layer by layer, for those who look: keys and values of softmax attention, the state of linear attention."""
         if self.memory is None:
             return []
-        kept = [getattr(layer, "attention", layer) for layer in self.memory.layers]  # less what transport keeps
-        return [state_of(m) if hasattr(m, "state") else KeysValues.of(m, self.width) for m in kept]
+        return [KeysValues.of(m, self.width) if m.croppable else state_of(m) for m in self.memory.layers]
 
     @layers.setter
     def layers(self, none: list[Any]) -> None:
@@ -164,12 +158,12 @@ class ModelCache(TransformersCache):
         return self.seen
 
     def get_max_length(self, layer_idx: int | None = None) -> int:
-        """Columns of a static one. -1: no limit of its own."""
-        return -1 if self.room is None else self.room
+        """-1: no limit of its own."""
+        return -1
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
         """Columns of a mask for `query_length` more, and the first of them."""
-        return self.seen + query_length if self.room is None else self.room, 0
+        return self.seen + query_length, 0
 
     @property
     def batch_size(self) -> int:
@@ -182,7 +176,7 @@ class ModelCache(TransformersCache):
 
     @property
     def is_compileable(self) -> bool:
-        return self.room is not None
+        return False
 
     @property
     def is_sliding(self) -> list[bool]:
@@ -237,31 +231,18 @@ class ModelCache(TransformersCache):
             self.batch_select_indices(torch.arange(self.batch_size).repeat_interleave(repeats))
 
 
-class SympFormerCache(ModelCache, DynamicCache):
-    """It grows with the text. Make one with `SympFormerCache(model.config)`, or let it be made."""
-
-
-class SympFormerStaticCache(ModelCache, StaticCache):
-    """It has room for `max_cache_len` columns, padding included. `cache_implementation="static"` makes one."""
-
-    def __init__(self, config: SympFormerConfig, max_cache_len: int, n_layer: int | None = None) -> None:
-        super().__init__(config, n_layer)
-        self.room = max_cache_len
-
-
-def adopted(cache: TransformersCache, config: SympFormerConfig) -> ModelCache:
+def adopted(cache: TransformersCache, config: SympFormerConfig) -> SympFormerCache:
     """The cache that somebody handed in. An empty one of transformers' becomes one of ours, so that who goes on with
     the same object goes on with what was seen."""
-    if isinstance(cache, ModelCache):
+    if isinstance(cache, SympFormerCache):
         return cache
-    if type(cache) not in (DynamicCache, StaticCache) or cache.get_seq_length():
+    if type(cache) is not DynamicCache or cache.get_seq_length():
         raise InputError(
-            "past_key_values must be a SympFormerCache, or an empty DynamicCache or StaticCache, got"
+            "past_key_values must be a SympFormerCache, or an empty DynamicCache, got"
             f" {type(cache).__name__} with {int(cache.get_seq_length())} tokens; leave it out and the model makes one"
         )
-    static = type(cache) is StaticCache
-    own = SympFormerStaticCache(config, cache.get_max_length()) if static else SympFormerCache(config)
+    own = SympFormerCache(config)
     cache.__class__ = type(own)  # whoever handed it in goes on with it
     vars(cache).clear()
     vars(cache).update(vars(own))
-    return cast(ModelCache, cache)
+    return cast(SympFormerCache, cache)

@@ -91,7 +91,7 @@ class SympFormerConfig(PreTrainedConfig):
         """The `ModelConfig` that this config holds."""
         sizes = {own: getattr(self, name) for name, own in SIZES.items()}
         values = {**(self.model_options or {}), **sizes}
-        return ModelConfig.from_saved(values) if self.format_version < 2 else ModelConfig.from_dict(values)
+        return ModelConfig.from_dict(values)
 
 
 def _check_names(names: Iterable[str]) -> None:

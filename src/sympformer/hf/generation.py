@@ -2,14 +2,12 @@
 
 from typing import Any
 
-from torch import Tensor
-from torch.nn import functional as F
 from transformers import GenerationMixin
 from transformers.generation import GenerationMode
 from transformers.utils import logging
 
 from sympformer.errors import InputError
-from sympformer.hf.cache import ModelCache, adopted
+from sympformer.hf.cache import adopted
 from sympformer.hf.configuration_sympformer import SympFormerConfig
 
 logger = logging.get_logger(__name__)
@@ -20,7 +18,6 @@ class SympFormerGenerationMixin(GenerationMixin):
 
     config: SympFormerConfig
     model: Any
-    _static_columns = 0  # of the last static cache that was made
 
     def _prepare_cache_for_generation(  # type: ignore[override]
         self,
@@ -34,8 +31,10 @@ class SympFormerGenerationMixin(GenerationMixin):
         if not self.model.causal:
             raise InputError("a model with full visibility cannot generate; train one with causal = True")
         kind = generation_config.cache_implementation
-        if kind not in (None, "dynamic", "static"):
-            raise InputError(f"cache_implementation = {kind!r} does not fit these layers; leave it out")
+        if kind not in (None, "dynamic"):
+            raise InputError(
+                f"cache_implementation = {kind!r} does not fit these layers, whose cache grows; leave it out"
+            )
         mask = model_kwargs.get("attention_mask")
         mask = mask if mask is not None and mask.ndim == 2 else None
         if generation_config.prefill_chunk_size and mask is not None and bool((mask[:, -1] == 0).any()):
@@ -52,26 +51,12 @@ class SympFormerGenerationMixin(GenerationMixin):
                 f"prompt and new tokens need {needed} places and the model has max_position_embeddings = {room}:"
                 " texts end there; ask for fewer with max_new_tokens"
             )
-            max_cache_length -= needed - room
         if (given := model_kwargs.get("past_key_values")) is not None:
             adopted(given, self.config)
         elif generation_config.use_cache is not False:
-            columns = None
-            if kind == "static":  # at least of the last one's size, so that what was compiled fits
-                columns = max(max_cache_length, generation_config.max_cache_len or 0, self._static_columns)
-                self._static_columns = columns
-            model_kwargs["past_key_values"] = self.model.new_cache(columns)
+            model_kwargs["past_key_values"] = self.model.new_cache()
             if generation_config.is_assistant:
                 model_kwargs["past_key_values"].activate_past_recording()
-
-    @staticmethod
-    def create_masks_for_generate(
-        attention_mask: Tensor | None, past_key_values: ModelCache, **others: Any
-    ) -> Tensor | None:
-        """A mask of all columns of a static cache, so that its shape stays the same. Those to come are tokens."""
-        if attention_mask is None:
-            return None
-        return F.pad(attention_mask, (0, past_key_values.get_max_length() - attention_mask.shape[1]), value=1)
 
     def _prepare_generated_length(
         self, generation_config: Any, has_default_max_length: Any, *args: Any, **kwargs: Any

@@ -1,13 +1,12 @@
 """What may be given to a model: tokens, their places, a mask. What cannot be honoured is refused in words."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from sympformer.errors import InputError, unknown_name
-from sympformer.hf.cache import ModelCache
-from sympformer.models import Given
+from sympformer.hf.cache import SympFormerCache
 from sympformer.nn import same_text
 
 # what others hand on with their arguments and what needs no answer here
@@ -18,6 +17,18 @@ KNOWN = (
     *("attention_mask", "input_ids", "inputs_embeds", "labels", "logits_to_keep", "output_attentions"),
     *("output_hidden_states", "output_momenta", "past_key_values", "position_ids", "shift_labels", "use_cache"),
 )
+
+
+class Given(NamedTuple):
+    """What may be known of the tokens beside their ids, by the names of `LanguageModel.hidden`."""
+
+    key_padding_mask: Tensor | None = None
+    position_ids: Tensor | None = None
+    inputs_embeds: Tensor | None = None
+    mask: Tensor | None = None
+
+
+NOTHING = Given()
 
 
 def check_names(others: dict[str, Any], position_ids: Tensor | None) -> None:
@@ -46,15 +57,11 @@ def given_of(
     attention_mask: Tensor | None,
     position_ids: Tensor | None,
     inputs_embeds: Tensor | None,
-    cache: ModelCache | None,
+    cache: SympFormerCache | None,
 ) -> Given:
     """What is known of the new columns (B, T), as the language model takes it."""
     if attention_mask is not None and attention_mask.ndim == 4:
         return Given(None, position_ids, inputs_embeds, _visible(attention_mask))
-    if cache is not None and cache.room is not None:
-        _check_static(shape, attention_mask, position_ids, cache)
-        real = present(shape[1], attention_mask, cache)
-        return Given(None if real is None else ~real, position_ids, inputs_embeds)
     start = 0 if cache is None else cache.seen
     real = None if attention_mask is None else _tokens(shape, attention_mask, cache)
     mask = None
@@ -65,17 +72,9 @@ def given_of(
     return Given(None if real is None else ~real[:, start:], position_ids, inputs_embeds, mask)
 
 
-def present(T: int, attention_mask: Tensor | None, cache: Any) -> Tensor | None:
-    """Which of the new columns (B, T) hold a token, of a mask of all columns; None where it says nothing of that.
-
-    With a static cache the mask may cover all of its room, so that its shape stays the same from call to call.
-    """
-    if attention_mask is None or attention_mask.ndim != 2:
-        return None
-    if attention_mask.shape[1] != getattr(cache, "room", None):
-        return attention_mask[:, -T:] != 0
-    start = 0 if cache.memory is None else cache.memory.taken
-    return attention_mask.index_select(1, start + torch.arange(T, device=attention_mask.device)) != 0
+def present(T: int, attention_mask: Tensor | None) -> Tensor | None:
+    """Which of the new columns (B, T) hold a token, of a mask of all columns; None where it says nothing of that."""
+    return None if attention_mask is None or attention_mask.ndim != 2 else attention_mask[:, -T:] != 0
 
 
 def said_last(hidden: Tensor, real: Tensor | None) -> Tensor:
@@ -102,21 +101,7 @@ def _visible(mask: Tensor) -> Tensor:
     return mask == 0
 
 
-def _check_static(shape: tuple[int, int], mask: Tensor | None, position_ids: Tensor | None, cache: ModelCache) -> None:
-    """Refuse what a static cache cannot take. (A compiled program cannot look.)"""
-    if torch.compiler.is_compiling():
-        return
-    if is_packed(position_ids, mask):
-        raise InputError("texts packed into one row do not go with a static cache; leave it out")
-    wanted = [(shape[0], cache.seen + shape[1]), (shape[0], cache.room)]
-    if mask is not None and mask.shape not in wanted:
-        raise InputError(
-            f"attention_mask must cover all columns, those in the cache too: {wanted[0]}, or all of a static cache:"
-            f" {wanted[1]}; got {tuple(mask.shape)}"
-        )
-
-
-def _tokens(shape: tuple[int, int], mask: Tensor, cache: ModelCache | None) -> Tensor:
+def _tokens(shape: tuple[int, int], mask: Tensor, cache: SympFormerCache | None) -> Tensor:
     """Which of all columns (B, seen + T) hold a token."""
     seen = 0 if cache is None else cache.seen
     whole = (shape[0], seen + shape[1])
@@ -136,7 +121,7 @@ def _same(given: Tensor, kept: Tensor | None) -> bool:
     return bool(given.all()) if kept is None else torch.equal(given, kept)
 
 
-def _is_known(places: Tensor, shape: tuple[int, int], real: Tensor | None, cache: ModelCache | None) -> bool:
+def _is_known(places: Tensor, shape: tuple[int, int], real: Tensor | None, cache: SympFormerCache | None) -> bool:
     """Whether places are those that tokens have anyway, as `generate()` writes them down: then nothing depends on them.
 
     (A cache can go back only over tokens that stand where they stand anyway.)

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules import module as torch_modules
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 from transformers import Cache as TransformersCache
@@ -23,18 +24,28 @@ from transformers.utils import can_return_tuple
 from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.hf.adapters import tell_peft
-from sympformer.hf.cache import Mark, ModelCache, SympFormerCache, SympFormerStaticCache, adopted
+from sympformer.hf.cache import Mark, SympFormerCache, adopted
 from sympformer.hf.configuration_sympformer import SympFormerConfig
 from sympformer.hf.generation import SympFormerGenerationMixin
-from sympformer.hf.inputs import check_names, given_of, is_packed, present, said_last
-from sympformer.models import NOTHING, Cache, Decoder, Given, LanguageModel, build_model
+from sympformer.hf.inputs import NOTHING, Given, check_names, given_of, is_packed, present, said_last
+from sympformer.hf.lookup import ids_of
+from sympformer.models import Cache, LanguageModel, build_model
 from sympformer.models.model import Head
-from sympformer.nn import LearnedScalars, Matrix, Norm, Projection, RMSNorm, State, View
-from sympformer.nn.fast import Program, untouched
-from sympformer.nn.prelude import Channels
+from sympformer.nn import Channels, Layer, Matrix, Norm, Projection, RMSNorm, Scalars, State, View
 
-# Beside the caches, not in them: a cache is copied and sent about, a decoder holds the model.
-DECODERS: WeakKeyDictionary[ModelCache, Decoder] = WeakKeyDictionary()
+# What does not change while a text grows, beside the caches, not in them: a cache is copied and sent about.
+CONSTANTS: WeakKeyDictionary[SympFormerCache, list[Any]] = WeakKeyDictionary()
+
+
+def untouched(module: nn.Module) -> bool:
+    """Whether calling a module runs its class's own forward and nothing else, on weights that are there.
+
+    Hooks, a replaced forward (patches, offloading) and weights that are not materialised want the plain way.
+    """
+    listened = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+    anywhere = torch_modules._global_forward_hooks or torch_modules._global_forward_pre_hooks
+    there = all(parameter is None or not parameter.is_meta for parameter in module._parameters.values())
+    return not listened and not anywhere and "forward" not in vars(module) and there
 
 
 # trf-ignore: TRF057
@@ -45,10 +56,10 @@ class SympFormerPreTrainedModel(PreTrainedModel):
     config_class = SympFormerConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _can_compile_fullgraph = True  # with a static cache, or without one
+    _can_compile_fullgraph = False  # there is no static cache
     _supports_sdpa = True  # and means the same as "eager": there is one attention path, flash kernels with their lse
-    # trf-ignore: TRF022 - the layers are those of sympformer.nn.dynamics
-    _no_split_modules: ClassVar = ["Classical", "Nesterov", "Hamiltonian", "Streams"]  # type: ignore[misc]
+    # trf-ignore: TRF022 - the layer is that of sympformer.nn
+    _no_split_modules: ClassVar = ["Layer"]  # type: ignore[misc]
     _skip_keys_device_placement: ClassVar = ["past_key_values"]  # type: ignore[misc]
     # a step size of 0.05 in bfloat16 has three digits, and the clock adds them up
     _keep_in_fp32_modules_strict: ClassVar = ["scalars"]  # type: ignore[misc]
@@ -72,9 +83,9 @@ class SympFormerPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Start a module's own parameters as `sympformer.nn` does; those that were loaded stay as they are."""
-        if isinstance(module, LearnedScalars):
+        if isinstance(module, Scalars):
             for name, parameter in module.named_parameters(recurse=False):
-                init.copy_(parameter, module.start(name))  # type: ignore[arg-type]
+                init.copy_(parameter, module.start(name))
         elif isinstance(module, Projection | Matrix) and module.identity:
             init.eye_(module.weight)
         elif isinstance(module, Projection | Matrix):
@@ -125,15 +136,15 @@ class SympFormerPreTrainedModel(PreTrainedModel):
 class TimeStep(GradientCheckpointingLayer):
     """A layer as transformers checkpoints it: tensors in, tensors out. It holds nothing of its own."""
 
-    def run(self, layer: Program, state: State, view: View) -> State:
+    def run(self, layer: Layer, state: State, view: View, constants: Any) -> State:
         """The layer, forgotten and computed anew in the backward pass."""
-        leaves, before = tree_flatten((state, view.second))  # all that gradients go back to
+        leaves, before = tree_flatten((state, view.second, constants))  # all that gradients go back to
         after = before
 
         def call(*leaves: Any) -> tuple[Any, ...]:
             nonlocal after
-            given, second = tree_unflatten(leaves, before)
-            new, after = tree_flatten(layer(given, view._replace(second=second)))
+            given, second, own = tree_unflatten(leaves, before)
+            new, after = tree_flatten(layer(given, view._replace(second=second), own))
             return tuple(new)
 
         leaves = self(call, *leaves)
@@ -252,12 +263,11 @@ class SympFormerModel(SympFormerPreTrainedModel):
         asked = kwargs.pop(name, None)
         return [] if (getattr(self.config, name, False) if asked is None else asked) else None
 
-    def new_cache(self, room: int | None = None) -> ModelCache:
-        """An empty cache, of all layers even where the config asks for fewer (an early exit); static with a `room`."""
-        n = self.body.cfg.n_layer
-        return SympFormerCache(self.config, n) if room is None else SympFormerStaticCache(self.config, room, n)
+    def new_cache(self) -> SympFormerCache:
+        """An empty cache, of all layers even where the config asks for fewer (an early exit)."""
+        return SympFormerCache(self.config, self.body.cfg.n_layer)
 
-    def _cache(self, given: TransformersCache | None, use_cache: bool | None) -> ModelCache | None:
+    def _cache(self, given: TransformersCache | None, use_cache: bool | None) -> SympFormerCache | None:
         """The cache to use: the one that was given, a new one, or none."""
         checkpointed = self.training and any(step.gradient_checkpointing for step in self.steps)
         if checkpointed and (given is not None or use_cache):
@@ -267,44 +277,45 @@ class SympFormerModel(SympFormerPreTrainedModel):
         wanted = use_cache if use_cache is not None else self.config.use_cache and self.causal and not checkpointed
         return self.new_cache() if wanted else None
 
-    def _states(self, ids: Tensor | None, memory: Cache | None, given: Given, watch: Watch) -> Tensor:
+    def _states(
+        self, ids: Tensor | None, memory: Cache | None, given: Given, watch: Watch, constants: list[Any] | None = None
+    ) -> Tensor:
         """The last hidden states of texts (B, T). Zero at padding."""
         depth = self.config.num_hidden_layers
 
-        def call(layer: Program, state: State, view: View, k: int) -> State:
+        def call(layer: Layer, state: State, view: View, own: Any, k: int) -> State:
             if k >= depth:  # an early exit, as assisted decoding asks for it
                 return state
             state = watch.before(state, view)
             step: Any = self.steps[k]
             view = view._replace(kernels=watch.kernels)
-            if step.gradient_checkpointing:
-                alone = self.body.layers()[k]  # it shares nothing that is worked out for all layers
-                layer = partial(step.run, self.body.whole(k, alone))
-            state = layer(state, view)
+            state = step.run(layer, state, view, own) if step.gradient_checkpointing else layer(state, view, own)
             return watch.after(state, view, last=k + 1 == depth)
 
-        return self.body.hidden(ids, memory, given, call)
+        body = self.body
+        if ids is None and given.inputs_embeds is not None and (body.second_tokens, body.token_momenta) != (None, None):
+            ids = ids_of(given.inputs_embeds, body.tokens.weight)
+        return body.hidden(ids, memory, **given._asdict(), constants=constants, call=call)
 
-    def _decoder(self, cache: ModelCache, watch: Watch) -> Decoder | None:
-        """The fast way to continue the texts of a cache, while nothing learns and nobody watches."""
-        if torch.is_grad_enabled() or self.training or any(seen is not None for seen in watch):
+    def _constants(self, cache: SympFormerCache) -> list[Any] | None:
+        """What does not change while a text grows and nothing learns."""
+        if torch.is_grad_enabled() or self.training or torch.compiler.is_compiling():
             return None
-        depth = self.config.num_hidden_layers
-        if depth != self.body.cfg.n_layer or torch.compiler.is_compiling():
-            return None
-        if cache not in DECODERS:
-            DECODERS[cache] = Decoder(self.body)
-        return DECODERS[cache]
+        if cache not in CONSTANTS:
+            CONSTANTS[cache] = self.body.constants(numbers=True)
+        return CONSTANTS[cache]
 
-    def _continue(self, ids: Tensor | None, tokens: Tensor, cache: ModelCache, given: Given, watch: Watch) -> Tensor:
+    def _continue(
+        self, ids: Tensor | None, tokens: Tensor, cache: SympFormerCache, given: Given, watch: Watch
+    ) -> Tensor:
         """New columns through a cache."""
-        memory, decoder = cache.admit(tokens, given.key_padding_mask), self._decoder(cache, watch)
+        memory = cache.admit(tokens, given.key_padding_mask)
         self._catch_up(cache, memory, watch)
-        last = decoder.hidden(ids, memory, given) if decoder else self._states(ids, memory, given, watch)
+        last = self._states(ids, memory, given, watch, self._constants(cache))
         cache.took_in(ids if given.position_ids is None and given.mask is None else None)
         return last
 
-    def _catch_up(self, cache: ModelCache, memory: Cache, watch: Watch) -> None:
+    def _catch_up(self, cache: SympFormerCache, memory: Cache, watch: Watch) -> None:
         """Take in again what a step back has lost, and mark the place if more such steps will follow."""
         if (waiting := cache.waiting) is not None:
             ids, real = waiting
@@ -354,7 +365,7 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, SympFormerGenerationMixin
         if learning and use_cache is None:
             use_cache = False
         tokens = input_ids if inputs_embeds is None else inputs_embeds
-        real = None if tokens is None else present(tokens.shape[1], attention_mask, past_key_values)
+        real = None if tokens is None else present(tokens.shape[1], attention_mask)
         outputs = self.model(
             input_ids,
             attention_mask,

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sympformer.flows import LogLinear, Step
+from sympformer.flows import LogLinear, Step, Sum
 from sympformer.flows.damping import Scalar
 from sympformer.flows.system import SeparableField
 from sympformer.inertia.config import FIRST_TIME, InertiaConfig, scheme
-from sympformer.nn.scalars import LearnedScalars
+from sympformer.nn.scalars import Scalars
 
 
 class Momentum(NamedTuple):
@@ -29,15 +29,6 @@ class Momentum(NamedTuple):
     t: Scalar = FIRST_TIME
     k: int = 0
     history: Any = None
-
-
-class StepScalars(NamedTuple):
-    """The step, and the momentum factor or the damping alpha(t) = c_log/t + c_lin."""
-
-    h: Scalar
-    factor: Scalar | None = None
-    c_log: Scalar = 0.0
-    c_lin: Scalar = 0.0
 
 
 class Inertia(nn.Module):
@@ -53,18 +44,21 @@ class Inertia(nn.Module):
         super().__init__()
         self.scheme = scheme(config.integrator)
         self.gain = nn.Parameter(torch.zeros(config.width if config.per_channel else 1, dtype=torch.float32))
-        self.scalars = LearnedScalars(StepScalars, config.scalar_specs(last))
+        self.scalars = Scalars(config.scalar_specs(last))
 
     def forward(self, x: Tensor, block_x: Tensor, before: Momentum | None) -> tuple[Tensor, Momentum]:
         """The next positions and momentum from x, block(x) and the momentum before; None is at rest."""
-        s, now = self.scalars(), Momentum(torch.zeros_like(block_x)) if before is None else before
-        step = Step(now.k, now.t, s.h, s.h, LogLinear(s.c_log, s.c_lin, FIRST_TIME), s.factor)
+        s: dict[str, Any] = {n: v[0] if isinstance(v, Tensor) else v for n, v in self.scalars().items()}
+        now = Momentum(torch.zeros_like(block_x)) if before is None else before
+        damping = LogLinear(s.get("c_log", 0.0), s.get("c_lin", 0.0), FIRST_TIME)
+        factors = self.scheme.factors(Step(now.k, now.t, s["h"], s["h"], damping, s.get("factor")))
         field, origin = SeparableField(x - block_x), block_x.new_zeros(())  # -grad U = f
-        drift, y, history = self.scheme.advance(field, origin, now.y, step, now.history)
-        return block_x + self.gain.to(drift.dtype) * drift, Momentum(y, now.t + s.h, now.k + 1, history)
+        drift, y, history = self.scheme.advance(field, origin, now.y, factors, now.history)
+        drift, y = (u.added() if isinstance(u, Sum) else u for u in (drift, y))
+        return block_x + self.gain.to(drift.dtype) * drift, Momentum(y, now.t + s["h"], now.k + 1, history)
 
     @torch.no_grad()
     def report(self) -> dict[str, float]:
         """Present values; of a gain a channel its root mean square."""
         gain = self.gain if self.gain.numel() == 1 else self.gain.square().mean().sqrt()
-        return {"gain": gain.item(), **self.scalars.report()}
+        return {"gain": gain.item(), **self.scalars.report()[0]}

@@ -1,24 +1,18 @@
-"""Language models from one table: classical, Euclidean Nesterov, and damped Hamiltonian layers."""
+"""Language models from one table: gradient, Euclidean Nesterov, and damped Hamiltonian steps."""
 
 import os
 from importlib import import_module
 
 from sympformer.errors import InputError
-from sympformer.models.cache import Cache, FixedCache
-from sympformer.models.config import ModelConfig
-from sympformer.models.decoder import Decoder
-from sympformer.models.model import NOTHING, Given, LanguageModel, ModelOutput, build_model
-from sympformer.models.variants import VARIANTS, Variant, variant
+from sympformer.models.cache import Cache
+from sympformer.models.config import VARIANTS, ModelConfig, Variant, variant
+from sympformer.models.model import LanguageModel, ModelOutput, build_model
 from sympformer.nn import PRESETS, perturb_
 
 __all__ = [
-    "NOTHING",
     "PRESETS",
     "VARIANTS",
     "Cache",
-    "Decoder",
-    "FixedCache",
-    "Given",
     "LanguageModel",
     "ModelConfig",
     "ModelOutput",

@@ -1,4 +1,4 @@
-"""What a model remembers of earlier tokens, layer by layer: each kind of attention has a memory of its own.
+"""What a model remembers of earlier tokens, layer by layer.
 
 The history of a multistep integrator runs over layers, not tokens, and is not here.
 """
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sympformer.errors import InputError
-from sympformer.nn import Memory, View, fixed
+from sympformer.nn import Memory
 
 
 @dataclass
@@ -25,11 +24,10 @@ class Cache:
         """The same with T more columns, of which `real` (B, T) says what they are."""
         if self.real is None and real is None:
             return None
-        present = None if real is None else real.new_ones(self.batch_size, self.length)
-        past = present if self.real is None else self.real
-        assert past is not None
-        new = past.new_ones(self.batch_size, T) if real is None else real
-        return torch.cat((past, new), 1)
+        like = real if self.real is None else self.real
+        assert like is not None
+        past = like.new_ones(self.batch_size, self.length) if self.real is None else self.real
+        return torch.cat((past, like.new_ones(self.batch_size, T) if real is None else real), 1)
 
     def select(self, index: Tensor) -> None:
         """Keep and reorder batch rows (for beams, or when texts end)."""
@@ -55,39 +53,3 @@ class Cache:
     def nbytes(self) -> int:
         """Bytes held."""
         return sum(layer.nbytes for layer in self.layers)
-
-
-class FixedCache(Cache):
-    """The same in buffers of `room` columns, so that nothing that a compiled program looks at changes as texts grow."""
-
-    def __init__(self, batch_size: int, layers: list[Memory], room: int, device: torch.device) -> None:
-        self.batch_size, self.room = batch_size, room
-        self.layers = [fixed(layer, room) for layer in layers]
-        self.taken = torch.zeros(1, dtype=torch.long, device=device)  # columns so far
-        self.real: Tensor = torch.ones(batch_size, room, dtype=torch.bool, device=device)  # of columns to come too
-
-    @property
-    def length(self) -> int:  # type: ignore[override]
-        return int(self.taken)
-
-    def look(self, T: int, real: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, View]:
-        """The places (B, T) of the next T columns, of which `real` (B, T) says what they are, and what they see."""
-        if not torch.compiler.is_compiling() and self.length + T > self.room:
-            raise InputError(f"{self.length + T} columns do not fit into a cache with room for {self.room}")
-        device = self.taken.device
-        present = self.taken + torch.arange(T, device=device)
-        if real is None:
-            real = torch.ones(self.batch_size, T, dtype=torch.bool, device=device)
-        self.real.index_copy_(1, present, real)
-        ordered = torch.arange(self.room, device=device) <= present.unsqueeze(-1)
-        seen = ordered & self.real.unsqueeze(1)  # (B, T, room)
-        places = (seen.sum(-1) - 1).clamp_min(0)
-        return places, View.masked(False, seen.unsqueeze(1), dtype)._replace(seen=None, real=real)
-
-    def crop(self, length: int) -> None:
-        for layer in self.layers:
-            layer.crop(length)
-        self.taken.clamp_max_(length)
-
-    def part(self, index: Tensor) -> Cache:
-        raise InputError("a cache of a fixed size is for one batch as a whole; use one that grows")

@@ -1,15 +1,17 @@
-"""The one description of a model: a frozen, validated dataclass that round-trips through JSON and YAML."""
+"""The one description of a model: a frozen, validated dataclass that round-trips through JSON and YAML; and by name."""
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, NamedTuple, Self, get_type_hints
 
 from sympformer.config_checks import check_names
-from sympformer.errors import InputError
-from sympformer.nn import DYNAMICS, StackConfig
+from sympformer.errors import InputError, unknown_name
+from sympformer.flows import INTEGRATORS, FrozenIntegrator
+from sympformer.nn import ATTENTIONS, STEPPERS, StackConfig
+from sympformer.nn.presets import starts_of
 from sympformer.safe_files import LARGEST_YAML, parse_yaml, read_text
 
 StartMomentum = Literal["zero", "embedded"]
@@ -31,7 +33,7 @@ class ModelConfig(StackConfig):
     """Whether the output head is the token embedding."""
     overflow: Overflow = "error"
     """Generation beyond block_size: stop with an error, or slide (drop the older half of the context, recompute)."""
-    start_momentum: StartMomentum = "zero"
+    start_momentum: StartMomentum | None = None
     """Momentum before the first layer: zero, or embedded from token and position."""
     second_table: SecondTable = "none"
     """A second table of tokens: none, or added to x ahead of every layer, with a learned weight a layer and channel."""
@@ -42,24 +44,15 @@ class ModelConfig(StackConfig):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
 
-    def used(self) -> frozenset[str]:
-        momentum = {"start_momentum"} if DYNAMICS[self.architecture].has_momentum else set()
-        return super().used() | {"block_size", "vocab_size", "tie_head", "overflow", "second_table"} | momentum
+    def used(self) -> dict[str, Any]:
+        momentum = {"start_momentum": "zero"} if STEPPERS[self.stepper].has_momentum else {}
+        return super().used() | momentum
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "ModelConfig":
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The config of these fields; missing ones take their defaults, unknown ones and those of no use are errors."""
         check_names(cls, values, "model", "model option")
-        return cls.made_of({}, values)
-
-    @classmethod
-    def from_saved(cls, values: Mapping[str, Any]) -> "ModelConfig":
-        """The config of a file that any version wrote: earlier ones wrote options of no use too, which are left out."""
-        check_names(cls, values, "model", "model option")
-        values = dict(values)
-        if isinstance(values.get("mlp"), bool):  # before there were several kinds
-            values["mlp"] = "gelu" if values["mlp"] else "none"
-        return cls.made_of(values, {})
+        return cls(**values)
 
     def to_json(self) -> str:
         """JSON text."""
@@ -72,7 +65,7 @@ class ModelConfig(StackConfig):
         return yaml.safe_dump(self.to_dict(), sort_keys=False)
 
     @classmethod
-    def from_text(cls, text: str, where: str = "config") -> "ModelConfig":
+    def from_text(cls, text: str, where: str = "config") -> Self:
         """The config written in JSON or YAML text."""
         import yaml
 
@@ -82,7 +75,7 @@ class ModelConfig(StackConfig):
             raise InputError(f"{where} is neither JSON nor YAML: {' '.join(str(error).split())}") from None
         if not isinstance(values, dict):
             raise InputError(f"{where} must hold named fields, got {type(values).__name__}")
-        return cls.from_saved(values)
+        return cls.from_dict(values)
 
     def save(self, path: str | Path) -> None:
         """Write .json, or .yaml / .yml."""
@@ -90,7 +83,7 @@ class ModelConfig(StackConfig):
         path.write_text(self.to_yaml() if path.suffix in (".yaml", ".yml") else self.to_json())
 
     @classmethod
-    def load(cls, path: str | Path) -> "ModelConfig":
+    def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote."""
         return cls.from_text(read_text(Path(path), LARGEST_YAML, "the model config "), str(path))
 
@@ -104,3 +97,64 @@ def named_options() -> dict[str, tuple[Any, Any, Any]]:
     }
     fields = {f.name: (hints[f.name], f.default, ModelConfig) for f in dataclasses.fields(ModelConfig)}
     return {name: (str, None, text) for name, text in named.items()} | fields
+
+
+class Variant(NamedTuple):
+    """A row: what the model is. The presets say how it starts."""
+
+    stepper: str
+    attention: str
+    integrator: str | None = None
+
+
+class Variants(Mapping[str, Variant]):
+    """The models of the paper's comparison, name -> row, made from the tables of attention kinds and integrators.
+
+    Every kind of attention comes as baseline, as YuriiFormer and with each integrator: fourteen models, and more with
+    every attention kind or integrator that is registered.
+    """
+
+    NO_ROW = ("symplectic_euler",)  # a scheme for `integrator = ...`, not of the paper's comparison
+
+    def _rows(self) -> dict[str, Variant]:
+        rows = {}
+        for attention in ATTENTIONS:
+            rows[f"{attention}-baseline"] = Variant("gradient", attention)
+            rows[f"{attention}-yuriiformer"] = Variant("nesterov", attention)
+            for name, scheme in INTEGRATORS.items():
+                if issubclass(scheme, FrozenIntegrator) and name not in self.NO_ROW:
+                    rows[f"{attention}-{name.replace('_', '-')}"] = Variant("hamiltonian", attention, name)
+        return rows
+
+    def __getitem__(self, name: str) -> Variant:
+        return self._rows()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows())
+
+    def __len__(self) -> int:
+        return len(self._rows())
+
+
+VARIANTS: Mapping[str, Variant] = Variants()
+
+
+def variant(name: str, preset: str = "tuned", **overrides: Any) -> ModelConfig:
+    """The config of a named variant, for example `variant("softmax-exp-euler", n_layer=8)`.
+
+    preset "tuned" is ours: the momentum starts small, values are a free matrix, and ahead of every layer stand what
+    helped all steppers most, a second table of tokens and transport from the token before; GPT and YuriiFormer have
+    both too, so that no peer is denied what helps us. Softmax SympFormers have what pays: x' = y, y' = force - alpha y,
+    without z, rho, B and a look-ahead in front of attention. "full" is "tuned" with these terms of the flow, B a free
+    matrix; it differs from "tuned" for them only. "paper" is the paper's model to the letter: every layer learns Q, K
+    and V, softmax has B = V A^-1, and YuriiFormer starts from tables.
+    "paper-spd" is the same with the paper's assumptions built in: B (softmax) or A (linear) symmetric positive
+    definite. It differs from "paper" for SympFormers only. "modern" is "full" made of newer parts, alike for all
+    steppers: rotary positions, RMSNorm, norms on queries and keys, ReLU^2, true heads, an untied head, and zero-started
+    matrices where a layer writes.
+    """
+    if name not in VARIANTS:
+        raise unknown_name("variant", name, VARIANTS)
+    check_names(ModelConfig, overrides, "model", "model option")
+    row: dict[str, Any] = {n: overrides.get(n, value) for n, value in VARIANTS[name]._asdict().items()}
+    return ModelConfig.made_of(starts_of(preset, **row), overrides)

@@ -9,8 +9,7 @@ from torch import nn
 from sympformer import ops
 from sympformer.models.config import ModelConfig
 from sympformer.models.model import LanguageModel
-from sympformer.nn import Embedding, LearnedScalars
-from sympformer.nn.tables import NO_MLP
+from sympformer.nn import Embedding, Scalars
 
 PARTS = ("norms", "scalars", "embeddings", "attention", "MLP", "head")
 
@@ -31,7 +30,7 @@ def _part(name: str, module: nn.Module) -> str:
     """The part of a model that a module belongs to, by what it is and where it stands."""
     if getattr(module, "group", None) == "gain":
         return "norms"
-    if isinstance(module, LearnedScalars):
+    if isinstance(module, Scalars):
         return "scalars"
     if isinstance(module, Embedding):
         return "embeddings"
@@ -39,7 +38,7 @@ def _part(name: str, module: nn.Module) -> str:
     part = place.split(".")[1] if "." in place else ""
     if not place:
         return "norms" if part == "norm" else "head"
-    return "MLP" if part == "mlp" else "norms" if part.startswith(("norm", "bound")) else "attention"
+    return "MLP" if part == "mlp" else "norms" if part in ("norm", "bounds") else "attention"
 
 
 @torch.no_grad()
@@ -54,11 +53,8 @@ def kernel_passes(model: LanguageModel) -> int:
 def describe(model: LanguageModel) -> str:
     """Parameters by part, kernel passes, and the scalars of every layer."""
     cfg, counts, passes = model.cfg, parameter_counts(model), kernel_passes(model)
-    used = cfg.to_dict()
-    shown = (_word(name, used) for name in _SHOWN if name in used)
-    kind = ", ".join([cfg.architecture, f"{cfg.attention} attention", *shown, *_other_parts(cfg)])
     lines = [
-        f"{kind}: {cfg.n_layer} layers, {cfg.n_head} heads, width {cfg.d_model}, context {cfg.block_size},"
+        f"{kind_of(cfg)}: {cfg.n_layer} layers, {cfg.n_head} heads, width {cfg.d_model}, context {cfg.block_size},"
         f" vocabulary {cfg.vocab_size:,}",
         f"parameters    {sum(counts.values()):>12,}",
         *(f"  {name:<11} {count:>12,}" for name, count in counts.items() if count),
@@ -67,40 +63,22 @@ def describe(model: LanguageModel) -> str:
     return "\n".join(lines + _scalar_table(model.layer_scalars()))
 
 
-_SHOWN = ("integrator", "heads", "form")
+SAID = ("n_layer", "n_head", "d_model", "block_size", "vocab_size", "stepper", "attention", "integrator", "overflow")
+STARTS = ("h_x", "h_y", "mu", "mu_mlp", "beta", "damping", "gain")  # the scalars are told where they stand now
 
 
-def _word(name: str, values: dict[str, object]) -> str:
-    """An option as a description says it."""
-    value = str(values[name])
-    return {"integrator": value, "heads": f"{value} heads"}.get(name, f"{name} {value}")
+def kind_of(cfg: ModelConfig) -> str:
+    """Stepper and attention, and whatever is not as it is by default."""
+    usual = {field.name: field.default for field in dataclasses.fields(cfg)} | cfg.used()
+    others = [
+        f"{name} {value}"
+        for name, value in cfg.to_dict().items()
+        if name not in (*SAID, *STARTS) and value != usual[name]
+    ]
+    return ", ".join(filter(None, [cfg.stepper, f"{cfg.attention} attention", cfg.integrator, *others]))
 
 
-def _other_parts(cfg: ModelConfig) -> list[str]:
-    """The parts that are not those of GPT-2."""
-    words = {
-        "norm": cfg.norm,
-        "mlp": "no MLP" if cfg.mlp == NO_MLP else f"{cfg.mlp} MLP",
-        "positions": f"{'no' if cfg.positions == 'none' else cfg.positions} positions",
-        "qk_norm": "norms on queries and keys",
-        "attention_step": f"attention step {cfg.attention_step}",
-        "n_kv_head": f"{cfg.n_key_head} heads of keys and values",
-        "tie_head": "untied head",
-        "update_norm": "norms on updates",
-        "momentum_bound": {"drift": "a norm on the drift"}.get(
-            cfg.momentum_bound, f"momentum bound {cfg.momentum_bound}"
-        ),
-        "with_z": "no z",
-        "with_rho": "no rho",
-        "mobility": f"B {cfg.mobility}",
-        "second_table": "a second table ahead of every layer",
-        "transport": f"transport of {'positions and momenta' if cfg.transport == 'both' else cfg.transport}",
-    }
-    usual = {field.name: field.default for field in dataclasses.fields(cfg)}
-    return [word for name, word in words.items() if getattr(cfg, name) != usual[name]]
-
-
-# what the columns of the scalars mean; a scalar of somebody else's dynamics has no line here
+# what the columns of the scalars mean; a scalar of somebody else's stepper has no line here
 LEGEND = {
     "h_x": "step of the positions",
     "h_y": "step of the momenta",
@@ -108,30 +86,15 @@ LEGEND = {
     "c_log": "damping that fades, c_log / t",
     "c_lin": "damping that stays",
     "mu": "look-ahead of attention, at x + mu y",
-    "mlp_look_ahead": "look-ahead m of the MLP, at x + m y",
-    "beta": "momentum factor of the MLP step",
-    "gamma": "gain of the MLP step",
-    "mu_attention": "look-ahead of attention, at x + mu v",
+    "mu_attention": "look-ahead of attention, at x + mu y",
     "beta_attention": "momentum factor of the attention step",
     "gamma_attention": "gain of the attention step",
-    "mu_mlp": "look-ahead of the MLP, at x + mu v",
+    "mu_mlp": "look-ahead of the MLP, at x + mu y",
     "beta_mlp": "momentum factor of the MLP step",
     "gamma_mlp": "gain of the MLP step",
     "t": "time at the layer; it advances by h_x a layer",
     "alpha": "damping at that time, c_log / t + c_lin",
 }
-MIXING = {
-    "read_x": "how much of stream x it reads",
-    "read_y": "how much of stream y it reads",
-    "xx": "how much of x stays in x",
-    "xy": "how much of y goes into x",
-    "yx": "how much of x goes into y",
-    "yy": "how much of y stays in y",
-    "write_x": "gain of its update in x",
-    "write_y": "gain of its update in y",
-}
-for half in ("attention", "mlp"):
-    LEGEND |= {f"{name}_{half}": f"{half} half: {words}" for name, words in MIXING.items()}
 
 
 def _scalar_table(rows: list[dict[str, float]]) -> list[str]:

@@ -12,7 +12,7 @@ from sympformer.errors import DivergenceError, InputError
 if TYPE_CHECKING:
     from sympformer.models.cache import Cache
     from sympformer.models.config import Overflow
-    from sympformer.models.model import Given, LanguageModel
+    from sympformer.models.model import LanguageModel
 
 Prompt = Tensor | Sequence[Tensor] | Sequence[Sequence[int]]
 
@@ -97,9 +97,8 @@ class _Context:
     """Feeds tokens to the model and keeps what it must remember. Shorter rows of a batch are padded in front."""
 
     def __init__(self, model: "LanguageModel", n_rows: int, use_cache: bool) -> None:
-        from sympformer.models.decoder import Decoder  # which knows the model, which knows this file
-
-        self.model, self.decoder = model, Decoder(model) if use_cache else None
+        self.model, self.constants = model, model.constants(numbers=True)
+        self.use_cache = use_cache
         self.cache: Cache | None = None
         self.windows: list[list[int]] = [[] for _ in range(n_rows)]  # the context of every row
 
@@ -112,24 +111,21 @@ class _Context:
             if len(window) > room:  # only with overflow = "slide": checked before the start
                 del window[: -max(room // 2, 1)]
                 self.cache = None
-        if self.decoder is None:
-            ids, given = self._padded(self.windows)
-            return torch.nn.functional.linear(self.model.hidden(ids, None, given)[:, -1], self.model.head_weight)
         if self.cache is None:
-            self.cache, new = self.model.new_cache(len(new)), self.windows
-        ids, given = self._padded(new)
-        return self.decoder.logits(ids, self.cache, given)
+            new = self.windows
+            self.cache = self.model.new_cache(len(new)) if self.use_cache else None
+        ids, padding = self._padded(new)
+        hidden = self.model.hidden(ids, self.cache, padding, constants=self.constants)
+        return torch.nn.functional.linear(hidden[:, -1], self.model.head_weight)
 
-    def _padded(self, rows: list[list[int]]) -> tuple[Tensor, "Given"]:
+    def _padded(self, rows: list[list[int]]) -> tuple[Tensor, Tensor | None]:
         """Rows as token ids (B, T), and which of them are padding."""
-        from sympformer.models.model import NOTHING, Given
-
         device, width = self.model.tokens.weight.device, max(map(len, rows))
         ids = torch.tensor([[0] * (width - len(row)) + row for row in rows], device=device)
         if all(len(row) == width for row in rows):
-            return ids, NOTHING
+            return ids, None
         padding = torch.tensor([width - len(row) for row in rows], device=device)
-        return ids, Given(key_padding_mask=torch.arange(width, device=device) < padding.unsqueeze(1))
+        return ids, torch.arange(width, device=device) < padding.unsqueeze(1)
 
 
 class _Sampler:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,16 +9,15 @@ from torch.nn import functional as F
 
 from sympformer import ops
 from sympformer.errors import InputError
-from sympformer.models.cache import Cache, FixedCache
+from sympformer.models.cache import Cache
 from sympformer.models.config import ModelConfig, Overflow
 from sympformer.models.generate import Prompt, generate
-from sympformer.models.lookup import entries, tokens_of
 from sympformer.nn import Embedding, Projection, Stack, State, View, grouped_parameters
-from sympformer.nn.fast import Program
-from sympformer.nn.padding import check_seen, places_of, real_columns
+from sympformer.nn.layer import Constants
 from sympformer.nn.parts import dropout, norm
 from sympformer.nn.positions import positions, with_positions
 from sympformer.nn.stack import Call, call_layer
+from sympformer.nn.view import check_seen, places_of, real_columns
 
 
 @dataclass
@@ -43,18 +41,6 @@ class Head(Projection):
     group = "embedding"
 
 
-class Given(NamedTuple):
-    """What may be known of the tokens beside their ids."""
-
-    key_padding_mask: Tensor | None = None  # (B, T), True at padding, which nobody sees and which takes no place
-    position_ids: Tensor | None = None  # (B, T) places; by default a token's place among those of its row
-    inputs_embeds: Tensor | None = None  # (B, T, d) in place of the ids
-    mask: Tensor | None = None  # boolean (B, 1, T, S), True where a token sees a column of all so far: `same_text`
-
-
-NOTHING = Given()
-
-
 class LanguageModel(Stack):
     """GPT-2 shaped: token and position embeddings, `n_layer` blocks, final norm, (tied) head, no biases."""
 
@@ -62,12 +48,11 @@ class LanguageModel(Stack):
 
     def __init__(self, cfg: ModelConfig) -> None:
         super().__init__(cfg)
-        embedded = cfg.start_momentum == "embedded"
+        embedded, second = cfg.start_momentum == "embedded", cfg.second_table == "every_layer"
         self.tokens = Embedding(cfg.vocab_size, cfg.d_model)
         self.positions = positions(cfg)
         self.token_momenta = Embedding(cfg.vocab_size, cfg.d_model) if embedded else None
         self.position_momenta = positions(cfg) if embedded else None
-        second = cfg.second_table == "every_layer"
         self.second_tokens = Embedding(cfg.vocab_size, cfg.d_model) if second else None
         self.make_blocks(second)
         self.norm = norm(cfg)
@@ -90,10 +75,9 @@ class LanguageModel(Stack):
     ) -> ModelOutput:
         """idx (B, T) token ids. With `targets` (B, T), -100 ignored, the mean cross-entropy in nats.
 
-        With `cache` the T tokens continue the cached ones, and the cache takes them in. For the rest see `Given`.
+        With `cache` the T tokens continue the cached ones, and the cache takes them in. For the rest see `hidden`.
         """
-        given = Given(key_padding_mask, position_ids, inputs_embeds, mask)
-        hidden = self.hidden(idx, cache, given)
+        hidden = self.hidden(idx, cache, key_padding_mask, position_ids, inputs_embeds, mask)
         loss = None if targets is None else ops.linear_cross_entropy(hidden, self.head_weight, targets)
         return ModelOutput(hidden, self.head_weight, loss, cache)
 
@@ -101,53 +85,44 @@ class LanguageModel(Stack):
         self,
         idx: Tensor | None,
         cache: Cache | None = None,
-        given: Given = NOTHING,
+        key_padding_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        mask: Tensor | None = None,
+        constants: Sequence[Constants] | None = None,
         call: Call = call_layer,
-        programs: Sequence[Program] | None = None,
     ) -> Tensor:
         """The last layer's positions after the final norm, (B, T, d); zero at padding.
 
-        `call` runs a layer, and may watch it. `programs`: what to run instead of the layers, with a clock of numbers.
+        key_padding_mask: (B, T), True at padding, which nobody sees and which takes no place. position_ids: (B, T)
+        places; by default a token's place among those of its row. inputs_embeds: (B, T, d) in place of the ids, or
+        beside them where tables are asked by id (-1: of no token, the tables have nothing for it). mask: boolean
+        (B, 1, T, S), True where a token sees a column of all so far: `same_text`. constants: what `Stack.constants`
+        gave. `call` runs a layer, and may watch it.
         """
-        B, T = self._check_input(idx, cache, given)
-        real = real_columns(given.key_padding_mask, (B, T))
-        tokens = idx if idx is not None else given.inputs_embeds
-        assert tokens is not None
-        if isinstance(cache, FixedCache):
-            places, view = self._look(cache, T, real, given)
-        else:
-            start = 0 if cache is None else cache.length
-            columns = real if cache is None else cache.columns(T, real)
-            places = self._places(start, T, columns, given.position_ids, tokens.device)
-            view = self._view(tokens, start, columns, given.mask)
-        state = self.embed(idx, places, given.inputs_embeds)
-        second = None if self.second_tokens is None else self._entries(self.second_tokens, idx, given.inputs_embeds)
-        view = view._replace(rotation=self.positions.rotation(places, self.tokens.weight.dtype), second=second)
-        state = self.advance(state, view, None if cache is None else cache.layers, programs, call)
-        if isinstance(cache, FixedCache):
-            cache.taken.add_(T)
-        elif cache is not None:
+        B, T = self._check_input(idx, cache, position_ids, inputs_embeds)
+        x = self.tokens(idx) if inputs_embeds is None else inputs_embeds
+        start, dtype = 0 if cache is None else cache.length, self.tokens.weight.dtype
+        real = real_columns(key_padding_mask, (B, T))
+        columns = real if cache is None else cache.columns(T, real)
+        places = self._places(start, T, columns, position_ids, x.device)
+        seen = None if mask is None else check_seen(mask, (B, T, start + T))
+        view = View.of(self.cfg.causal, start, T, x.device, dtype, columns, seen)
+        view = view._replace(
+            rotation=self.positions.rotation(places, dtype),
+            second=None if self.second_tokens is None else entries(self.second_tokens, idx),
+        )
+        state = self.advance(self.embed(x, idx, places), view, None if cache is None else cache.layers, constants, call)
+        if cache is not None:
             cache.length, cache.real = start + T, columns
         return view.tokens(self.norm(state.x))
 
-    def embed(self, idx: Tensor | None, places: Tensor | None = None, embedded: Tensor | None = None) -> State:
-        """Tokens at time t0, at their `places` (T,) or (B, T); `embedded` (B, T, d) in place of their ids."""
-        rows = self.tokens(idx) if embedded is None else embedded
-        if places is None:
-            places = torch.arange(rows.shape[1], device=rows.device)
-        x = dropout(with_positions(rows, self.positions, places), self.cfg.dropout, self.training)
+    def embed(self, x: Tensor, idx: Tensor | None, places: Tensor) -> State:
+        """Tokens of embeddings x (B, T, d) before the first layer, at their `places` (T,) or (B, T)."""
+        x = dropout(with_positions(x, self.positions, places), self.cfg.dropout, self.training)
         if self.token_momenta is None or self.position_momenta is None:
             return self.start(x)
-        return self.start(
-            x, with_positions(self._entries(self.token_momenta, idx, embedded), self.position_momenta, places)
-        )
-
-    def _entries(self, table: Embedding, idx: Tensor | None, embedded: Tensor | None) -> Tensor:
-        """What a table says of tokens, by their ids, or else of the tokens that the vectors `embedded` are."""
-        if idx is not None:
-            return table(idx)
-        assert embedded is not None
-        return entries(table, tokens_of(embedded, self.tokens.weight))
+        return self.start(x, with_positions(entries(self.token_momenta, idx), self.position_momenta, places))
 
     def _places(self, start: int, T: int, columns: Tensor | None, given: Tensor | None, device: torch.device) -> Tensor:
         """The places of the last T columns in their texts, (T,) or (B, T): padding takes none."""
@@ -165,40 +140,12 @@ class LanguageModel(Stack):
             raise self._too_long(last + 1)
         return places
 
-    def _look(self, cache: FixedCache, T: int, real: Tensor | None, given: Given) -> tuple[Tensor, View]:
-        """Places and view of the next T columns of a cache of a fixed size."""
-        if given.mask is not None:
-            raise InputError("a cache of a fixed size knows padding, but no mask of what each token sees; use one that"
-                             " grows")  # fmt: skip
-        places, view = cache.look(T, real, self.tokens.weight.dtype)
-        places = places if given.position_ids is None else given.position_ids
-        if not torch.compiler.is_compiling() and (last := int(places.max())) >= self.cfg.block_size:
-            raise self._too_long(last + 1)
-        return places, view
-
-    def _view(self, x: Tensor, start: int, columns: Tensor | None, mask: Tensor | None) -> View:
-        """What the present tokens see."""
-        (B, T), causal, dtype = x.shape[:2], self.cfg.causal, self.tokens.weight.dtype
-        if mask is not None:
-            seen = check_seen(mask, (B, T, start + T))
-            if columns is None:
-                return View.masked(causal, seen, dtype)
-            return View.masked(causal, seen & columns[:, None, None], dtype)._replace(real=columns[:, -T:])
-        if columns is not None:
-            return View.padded(causal, columns, T, dtype)
-        return View.make(causal, start, T, x.device, dtype)
-
-    def new_cache(self, batch_size: int, room: int | None = None) -> Cache:
-        """An empty memory for `batch_size` texts; hand it to successive calls, in chunks of any size.
-
-        room: of so many columns from the start, for compiled programs, whose shapes may not change.
-        """
+    def new_cache(self, batch_size: int) -> Cache:
+        """An empty memory for `batch_size` texts; hand it to successive calls, in chunks of any size."""
         if not self.cfg.causal:
             raise InputError("a model with full visibility cannot continue a text from a cache; set causal = True")
         if batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
-        if room is not None:
-            return FixedCache(batch_size, self.new_memories(), room, self.tokens.weight.device)
         return Cache(batch_size, self.new_memories())
 
     def generate(
@@ -226,23 +173,22 @@ class LanguageModel(Stack):
 
         return describe(self)
 
-    def _check_input(self, idx: Tensor | None, cache: Cache | None, given: Given) -> tuple[int, int]:
+    def _check_input(
+        self, idx: Tensor | None, cache: Cache | None, places: Tensor | None, embedded: Tensor | None
+    ) -> tuple[int, int]:
         """Rows and columns of the input, after it was found to be of a fit form."""
-        embedded, places = given.inputs_embeds, given.position_ids
-        if (idx is None) == (embedded is None):
-            raise InputError("give token ids or inputs_embeds, one of the two")
+        if idx is None and embedded is None:
+            raise InputError("give token ids or inputs_embeds")
+        if idx is not None and (idx.ndim != 2 or idx.shape[1] < 1):
+            raise InputError(f"token ids must have shape (batch, tokens), at least one token, got {tuple(idx.shape)}")
+        if idx is None and (self.second_tokens is not None or self.token_momenta is not None):
+            raise InputError("a second table of tokens is asked by id: give the token ids beside inputs_embeds")
         if embedded is not None:
-            if embedded.ndim != 3 or embedded.shape[1] < 1 or embedded.shape[2] != self.cfg.d_model:
+            fits = embedded.ndim == 3 and embedded.shape[1] >= 1 and embedded.shape[2] == self.cfg.d_model
+            if not fits or (idx is not None and idx.shape != embedded.shape[:2]):
                 wanted = f"(batch, tokens, d_model = {self.cfg.d_model}), at least one token"
                 raise InputError(f"inputs_embeds must have shape {wanted}, got {tuple(embedded.shape)}")
-            B, T = embedded.shape[:2]
-        else:
-            assert idx is not None
-            if idx.ndim != 2 or idx.shape[1] < 1:
-                raise InputError(
-                    f"token ids must have shape (batch, tokens), at least one token, got {tuple(idx.shape)}"
-                )
-            B, T = idx.shape
+        B, T = (idx if embedded is None else embedded).shape[:2]  # type: ignore[union-attr]
         if places is not None and (places.shape not in ((B, T), (1, T)) or places.dtype != torch.long):
             raise InputError(
                 f"position_ids must be integers of shape {(B, T)}, got {places.dtype} {tuple(places.shape)}"
@@ -256,6 +202,14 @@ class LanguageModel(Stack):
             f"{n} tokens exceed block_size = {self.cfg.block_size}; shorten the text, or generate with"
             " overflow = 'slide'"
         )
+
+
+def entries(table: Embedding, idx: Tensor | None) -> Tensor:
+    """What a table says of tokens; zero of what is none."""
+    assert idx is not None
+    if torch.compiler.is_compiling() or bool((idx >= 0).all()):
+        return table(idx)
+    return table(idx.clamp_min(0)).masked_fill((idx < 0).unsqueeze(-1), 0)
 
 
 def build_model(cfg: ModelConfig, seed: int | None = None) -> LanguageModel:

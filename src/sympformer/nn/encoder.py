@@ -1,6 +1,6 @@
 """Layers for any model: a stack of time steps over (B, T, d) with a padding mask, and one step by itself.
 
-    encoder = Encoder(d_model=64, n_head=4, n_layer=4, dynamics="sympformer")
+    encoder = Encoder(d_model=64, n_head=4, n_layer=4, stepper="hamiltonian")
     out = encoder(x, key_padding_mask)          # as torch.nn.TransformerEncoder, norm_first
 
 They are the layers of the language model, which is a stack too.
@@ -15,40 +15,38 @@ from torch import Tensor
 
 from sympformer.config_checks import check_names
 from sympformer.errors import InputError
-from sympformer.nn.attention.base import View
-from sympformer.nn.config import StackConfig
-from sympformer.nn.dynamics.base import State
-from sympformer.nn.fast import Program
-from sympformer.nn.padding import check_rows, places_of, real_columns
+from sympformer.nn.layer import Constants, Layer
+from sympformer.nn.options import StackConfig
 from sympformer.nn.parts import norm
 from sympformer.nn.positions import positions, with_positions
 from sympformer.nn.presets import starts_of
 from sympformer.nn.stack import Stack
-from sympformer.nn.tables import check_choice
+from sympformer.nn.steppers import State
+from sympformer.nn.view import View, check_rows, places_of, real_columns
 
 
 @dataclass(frozen=True)
 class EncoderConfig(StackConfig):
     """The layers of an encoder."""
 
-    block_size: int = 512
+    block_size: int | None = None
     """Longest row, for learned positions."""
 
-    def used(self) -> frozenset[str]:
-        return super().used() | ({"block_size"} if self.positions == "learned" else frozenset())
+    def used(self) -> dict[str, Any]:
+        return super().used() | ({"block_size": 512} if self.positions == "learned" else {})
 
 
 class EncoderLayer(Stack):
     """One time step: a state of tokens, or their positions x (B, T, d) at rest, to the state after it.
 
     state = layer(x, key_padding_mask)
-    state = another(state, key_padding_mask)        # state.x, state.y: positions and momenta
+    state = another(state, key_padding_mask)        # state.x, state.y, state.t: positions, momenta, the clock
     """
 
     cfg: EncoderConfig
 
-    def __init__(self, d_model: int, n_head: int, dynamics: str = "sympformer", **options: Any) -> None:
-        super().__init__(layer_config(d_model=d_model, n_head=n_head, n_layer=1, dynamics=dynamics, **options))
+    def __init__(self, d_model: int, n_head: int, stepper: str = "hamiltonian", **options: Any) -> None:
+        super().__init__(layer_config(d_model=d_model, n_head=n_head, n_layer=1, stepper=stepper, **options))
         self.make_blocks()
         self.positions = positions(self.cfg)
 
@@ -57,14 +55,14 @@ class EncoderLayer(Stack):
         view, places = _view(self, x, key_padding_mask)
         if isinstance(state, Tensor):
             state = self.start(with_positions(view.tokens(x), self.positions, places))
-        return self.advance(state, view)
+        state = self.advance(state, view)
+        return state._replace(t=state.t + self.values().get("h_x", torch.zeros(1))[0])
 
 
 class Encoder(Stack):
-    """Layers as time steps of one of the dynamics, then a norm: (B, T, d) -> (B, T, d).
+    """Layers as time steps, then a norm: (B, T, d) -> (B, T, d).
 
-    dynamics: "sympformer" (damped Hamiltonian), "yuriiformer" (Euclidean Nesterov), "gpt" (classical blocks) or
-    "streams" (those on two streams).
+    stepper: "hamiltonian" (the damped flow), "nesterov" (Euclidean) or "gradient" (classical blocks).
     attention, integrator, norm, mlp, positions: names of the tables in `sympformer.nn`. causal: whether a token sees
     only itself and earlier ones. preset: how the layers start. options: any other field of `EncoderConfig`.
     """
@@ -76,7 +74,7 @@ class Encoder(Stack):
         d_model: int,
         n_head: int,
         n_layer: int,
-        dynamics: str = "sympformer",
+        stepper: str = "hamiltonian",
         attention: str = "softmax",
         causal: bool = False,
         dropout: float = 0.0,
@@ -84,7 +82,7 @@ class Encoder(Stack):
         **options: Any,
     ) -> None:
         given = {"d_model": d_model, "n_head": n_head, "n_layer": n_layer, "causal": causal, "dropout": dropout}
-        super().__init__(layer_config(dynamics=dynamics, attention=attention, preset=preset, **given, **options))
+        super().__init__(layer_config(stepper=stepper, attention=attention, preset=preset, **given, **options))
         self.make_blocks()
         self.norm = norm(self.cfg)
         self.positions = positions(self.cfg)
@@ -106,8 +104,8 @@ class Encoder(Stack):
         """
         states: list[State] = []
 
-        def call(layer: Program, state: State, view: View, k: int) -> State:
-            states.append(layer(state, view))
+        def call(layer: Layer, state: State, view: View, constants: Constants, k: int) -> State:
+            states.append(layer(state, view, constants))
             return states[-1]
 
         view, places = _view(self, x, key_padding_mask)
@@ -118,17 +116,13 @@ class Encoder(Stack):
         return (out, states) if return_states else out
 
 
-def layer_config(dynamics: str, attention: str = "softmax", preset: str = "tuned", **options: Any) -> EncoderConfig:
+def layer_config(stepper: str, attention: str = "softmax", preset: str = "tuned", **options: Any) -> EncoderConfig:
     """The config of such layers: what the preset gives them, and on top of it what is given."""
-    for kind, name in (("dynamics", dynamics), ("attention", attention)):
-        check_choice(kind, name)
     check_names(EncoderConfig, options, "layers", "option of layers")
-    integrator = options.get("integrator", EncoderConfig.integrator if dynamics == "sympformer" else None)
-    starts = starts_of(preset, dynamics, attention, integrator)
+    starts = starts_of(preset, stepper, attention, options.get("integrator"))
     fields = {field.name for field in dataclasses.fields(EncoderConfig)}  # a language model has more
     starts = {name: value for name, value in starts.items() if name in fields}
-    given = {"architecture": dynamics, "attention": attention, "causal": False, **options}
-    return EncoderConfig.made_of(starts, given)
+    return EncoderConfig.made_of(starts, {"stepper": stepper, "attention": attention, "causal": False, **options})
 
 
 def _view(stack: Encoder | EncoderLayer, x: Tensor, key_padding_mask: Tensor | None) -> tuple[View, Tensor]:
@@ -140,12 +134,10 @@ def _view(stack: Encoder | EncoderLayer, x: Tensor, key_padding_mask: Tensor | N
             f" got {x.dtype} {tuple(x.shape)}"
         )
     B, T, _ = x.shape
-    if cfg.positions == "learned" and cfg.block_size < T:
+    if cfg.block_size is not None and cfg.block_size < T:
         raise InputError(f"{T} tokens exceed the block_size = {cfg.block_size} places of positions = 'learned'")
     real = real_columns(key_padding_mask, (B, T))
     check_rows(real)
-    if real is None:
-        view, places = View.make(cfg.causal, 0, T, x.device, x.dtype), torch.arange(T, device=x.device)
-    else:
-        view, places = View.padded(cfg.causal, real, T, x.dtype), places_of(real)
+    places = torch.arange(T, device=x.device) if real is None else places_of(real)
+    view = View.of(cfg.causal, 0, T, x.device, x.dtype, real)
     return view._replace(rotation=stack.positions.rotation(places, x.dtype)), places

@@ -35,13 +35,14 @@ def _own_parameters(model: nn.Module) -> Iterator[tuple[nn.Module, nn.Parameter]
 def perturb_(model: nn.Module, std: float = 0.2, seed: int = 0, by_width: bool = False) -> nn.Module:
     """Add N(0, std^2) to every matrix and table, so that attention and momentum matter. For tests and audits.
 
-    So too to vectors of scalars some of which stand at zero: what they switch off would not be looked at. by_width: std
+    So too to scalars, some of which stand at zero: what they switch off would not be looked at. by_width: std
     is that of a whole row's sum, not of an entry, so that a wide model does not saturate.
     """
     generator = torch.Generator().manual_seed(seed)
-    off = {id(p) for m, p in _own_parameters(model) if getattr(m, "group", "") == "scalar" and not p.all()}
+    scalars = {id(p): p for m, p in _own_parameters(model) if getattr(m, "group", "") == "scalar"}
+    off = {key for key, p in scalars.items() if not p.all()}
     for parameter in model.parameters():
-        hides = parameter.ndim >= 2 or id(parameter) in off
+        hides = (parameter.ndim >= 2 and id(parameter) not in scalars) or id(parameter) in off
         if hides and parameter.is_floating_point() and parameter.numel() > 0:
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             scale = std / math.sqrt(parameter[0].numel()) if by_width else std

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sympformer.nn.config import StackConfig
-from sympformer.nn.tables import MLPS, NORMS
+from sympformer import ops
+from sympformer.flows import Sum
+from sympformer.nn.options import CAPPED, GAINED, StackConfig
+from sympformer.nn.tables import MLPS, NO_MLP, NORMS, register
 
 STD = 0.02  # GPT-2's
 
@@ -68,7 +70,8 @@ class Embedding(nn.Embedding):
 
 
 class Norm(nn.LayerNorm):
-    """LayerNorm without bias, its gain started at `gain`."""
+    """LayerNorm without bias, its gain started at `gain`. Of a `Sum` it keeps the terms for the backward pass, and not
+    what they add up to."""
 
     group = "gain"
 
@@ -78,6 +81,37 @@ class Norm(nn.LayerNorm):
 
     def reset_parameters(self) -> None:
         nn.init.constant_(self.weight, self.gain)
+
+    def forward(self, x: Tensor | Sum) -> Tensor:
+        return ops.norm_of_sum(*x, self.weight) if isinstance(x, Sum) else super().forward(x)
+
+
+class Channels(nn.Module):
+    """A number for every channel, started at `start`. Calling it gives them (d,)."""
+
+    group = "gain"
+
+    def __init__(self, d: int, start: float) -> None:
+        super().__init__()
+        self.start = start
+        self.weight = nn.Parameter(torch.empty(d))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.constant_(self.weight, self.start)
+
+    def forward(self) -> Tensor:
+        return self.weight
+
+
+class Share(Channels):
+    """A share in (0, 1) for every channel, through a sigmoid."""
+
+    def __init__(self, d: int, share: float) -> None:
+        super().__init__(d, math.log(share / (1 - share)))
+
+    def forward(self) -> Tensor:
+        return self.weight.sigmoid()
 
 
 class RMSNorm(nn.RMSNorm):
@@ -93,13 +127,8 @@ class RMSNorm(nn.RMSNorm):
         nn.init.constant_(self.weight, self.gain)
 
     def forward(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self.weight, self.eps)
-
-
-def rms_norm(x: Tensor, gain: Tensor, eps: float | None) -> Tensor:
-    """RMSNorm in the wider dtype of both, as autocast has it for LayerNorm."""
-    dtype = x.dtype if x.dtype == gain.dtype else torch.promote_types(x.dtype, gain.dtype)
-    return torch.rms_norm(x.to(dtype), gain.shape, gain.to(dtype), eps)
+        gain, dtype = self.weight, torch.promote_types(x.dtype, self.weight.dtype)  # as autocast does with LayerNorm
+        return torch.rms_norm(x.to(dtype), gain.shape, gain.to(dtype), self.eps)
 
 
 def norm(cfg: StackConfig, gain: float = 1.0) -> nn.Module:
@@ -121,35 +150,25 @@ class Cap(nn.Module):
         return y * torch.where(square > self.limit**2, scale, 1.0).to(y.dtype)
 
 
-# momentum_bound -> the options that it uses
-BOUND_OPTIONS = {
-    "norm": {"momentum_gain"},
-    "cap": {"momentum_cap"},
-    "none": set[str](),
-    "drift": {"momentum_gain", "momentum_cap"},
-}
+class Bound(nn.Module):
+    """Where N stands: on the force, on the momentum, or on what moves the position (the momentum then under a cap)."""
+
+    CAP = 1.0  # largest root mean square of a momentum's row
+
+    def __init__(self, cfg: StackConfig) -> None:
+        super().__init__()
+        where = cfg.bound
+        N = norm(cfg, cfg.gain or 1.0) if where in GAINED else None
+        self.force = N if where == "update" else None
+        self.momentum = N if where == "momentum" else Cap(self.CAP) if where in CAPPED else None
+        self.drift = N if where == "drift" else None
 
 
-def bound_options(cfg: StackConfig) -> frozenset[str]:
-    """The options that the momentum's bound uses."""
-    return frozenset({"momentum_bound"}) | BOUND_OPTIONS[cfg.momentum_bound]
-
-
-def momentum_bound(cfg: StackConfig) -> nn.Module:
-    """What keeps a momentum finite, by cfg.momentum_bound."""
-    if cfg.momentum_bound == "norm":
-        return norm(cfg, cfg.momentum_gain)
-    return nn.Identity() if cfg.momentum_bound == "none" else Cap(cfg.momentum_cap)
-
-
-def drift_norm(cfg: StackConfig) -> nn.Module | None:
-    """The norm on what a momentum adds to the position, under bound "drift"."""
-    return norm(cfg, cfg.momentum_gain) if cfg.momentum_bound == "drift" else None
-
-
-def bounded(bound: Callable[[Tensor], Tensor] | None, update: Tensor) -> Tensor:
-    """The update under its norm, if it has one."""
-    return update if bound is None else bound(update)
+def under(bound: nn.Module | None, x: Tensor | Sum) -> Tensor:
+    """N(x), through the module, so that hooks, adapters and offloading see a call. Without N, x."""
+    if isinstance(x, Sum) and type(bound) is not Norm:
+        x = ops.plus(x.a * x.u, x.b, x.v)
+    return x if bound is None else bound(x)  # type: ignore[return-value]
 
 
 class MLP(nn.Module):
@@ -161,7 +180,10 @@ class MLP(nn.Module):
     def __init__(self, cfg: StackConfig, activate: Callable[[Tensor], Tensor] = F.gelu, gated: bool = False) -> None:
         super().__init__()
         self.dropout, self.activate = cfg.dropout, activate
-        width = gated_width(cfg) if gated else cfg.mlp_ratio * cfg.d_model
+        assert cfg.mlp_ratio is not None
+        width = cfg.mlp_ratio * cfg.d_model
+        if gated:  # three matrices for two: two thirds of the width, in steps of 8
+            width = max(8, 8 * round(width / 12))
         self.norm = norm(cfg)
         self.up = Projection(cfg.d_model, 2 * width if gated else width)
         self.down = Projection(width, cfg.d_model, std=residual_std(cfg))
@@ -191,16 +213,6 @@ def swiglu(uv: Tensor) -> Tensor:
     return F.silu(u) * v
 
 
-def gated_width(cfg: StackConfig) -> int:
-    """Two thirds of the plain MLP's hidden width, as there are three matrices for two, in steps of 8."""
-    return max(8, 8 * round(cfg.mlp_ratio * cfg.d_model / 12))
-
-
-def no_mlp(cfg: StackConfig) -> None:
-    """Layers without a second half."""
-    return
-
-
 def mlp(cfg: StackConfig) -> nn.Module | None:
     """The MLP of a config, if any."""
     return MLPS[cfg.mlp](cfg)
@@ -226,3 +238,11 @@ def merge_heads(x: Tensor) -> Tensor:
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Dropout that costs nothing where it does nothing."""
     return F.dropout(x, p, training) if p > 0 and training else x
+
+
+register("norm", "layernorm", Norm)
+register("norm", "rmsnorm", RMSNorm)
+register("mlp", "gelu", MLP)
+register("mlp", "relu2", relu2_mlp)
+register("mlp", "swiglu", swiglu_mlp)
+register("mlp", NO_MLP, lambda cfg: None)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from sympformer.errors import InputError
-from sympformer.nn.config import StackConfig
+from sympformer.nn.options import StackConfig
 from sympformer.nn.parts import Embedding
-from sympformer.nn.tables import POSITIONS
+from sympformer.nn.tables import BASES, POSITIONS, register
 
 BASE = 10_000.0  # the slowest pair of columns turns by one radian in about so many places
 
@@ -92,3 +92,9 @@ def with_positions(embedded: Tensor, table: Positions, places: Tensor) -> Tensor
     """Embeddings (B, T, d), and what a row adds to them at their places."""
     added = table(places)
     return embedded if added is None else embedded + added
+
+
+BASES["positions"] = Positions
+register("positions", "learned", LearnedPositions)
+register("positions", "rotary", Rotary)
+register("positions", "none", Positions)

@@ -1,26 +1,24 @@
-"""Learned scalars: step sizes, damping, momentum factors, weights, each kept in its domain by a smooth map."""
+"""Learned scalars: step sizes, damping, momentum factors, gains, each kept in its domain by a smooth map."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, Literal, NamedTuple, TypeVar, get_args
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-Domain = Literal["positive", "fraction", "real"]
+Domain = Literal["positive", "fraction"]
 SMALLEST = 1e-12  # of a positive scalar: multistep schemes divide by the step before
-Row = TypeVar("Row")
 
 MAPS: dict[Domain, Callable[[Tensor], Tensor]] = {
     # no step of size zero, by which the next would divide
     "positive": lambda raw: nn.functional.softplus(raw).clamp_min(SMALLEST),
     "fraction": torch.sigmoid,
-    "real": lambda raw: raw,
 }
 
 
 class ScalarSpec(NamedTuple):
-    """A scalar's start, its domain ((0, inf) through softplus, (0, 1) through sigmoid, or all), whether it learns."""
+    """A scalar's start, its domain ((0, inf) through softplus, (0, 1) through sigmoid), whether it learns."""
 
     start: float
     domain: Domain
@@ -30,72 +28,43 @@ class ScalarSpec(NamedTuple):
         """The unconstrained number that maps to the start."""
         if self.domain == "positive":
             return self.start + math.log(-math.expm1(-self.start))  # inverse of softplus, no overflow
-        if self.domain == "fraction":
-            return math.log(self.start / (1 - self.start))
-        return self.start
+        return math.log(self.start / (1 - self.start))
 
 
-class LearnedScalars(nn.Module, Generic[Row]):
-    """The scalars of one layer. Calling it gives them as a `row`, a named tuple; fixed ones are plain numbers.
-
-    All learned raw values of a domain live in one vector, so that a layer pays for two small maps, not for ten.
-    """
+class Scalars(nn.Module):
+    """The scalars of n layers: a matrix (scalars, layers) of raw values for each domain, so that a pass pays for two
+    small maps, however many there are. Calling it gives vectors (layers,) by name; fixed ones are plain numbers."""
 
     group = "scalar"
 
-    def __init__(self, row: Callable[..., Row], specs: Mapping[str, ScalarSpec]) -> None:
+    def __init__(self, specs: Mapping[str, ScalarSpec], n: int = 1) -> None:
         super().__init__()
-        self.row, self.specs = row, dict(specs)
-        self.names: dict[Domain, list[str]] = {domain: [] for domain in get_args(Domain)}
-        for name, spec in specs.items():
-            if spec.learn:
-                self.names[spec.domain].append(name)
+        self.specs, self.n = dict(specs), n
+        self.names = {domain: [k for k, s in specs.items() if s.learn and s.domain == domain] for domain in MAPS}
         for domain, names in self.names.items():
-            self.register_parameter(domain, nn.Parameter(torch.empty(len(names))) if names else None)
+            self.register_parameter(domain, nn.Parameter(torch.empty(len(names), n)) if names else None)
         self.reset_parameters()
 
+    @torch.no_grad()
     def reset_parameters(self) -> None:
         """Back to the starts."""
+        for domain, parameter in self.named_parameters():
+            parameter.copy_(self.start(domain))
+
+    def start(self, domain: str) -> Tensor:
+        """The raw values of a domain that map to the starts."""
+        names = self.names[domain]  # type: ignore[index]
+        return torch.tensor([[self.specs[name].raw()] * self.n for name in names])
+
+    def forward(self) -> dict[str, Tensor | float]:
+        values: dict[str, Tensor | float] = {name: spec.start for name, spec in self.specs.items()}
         for domain, names in self.names.items():
             if names:
-                with torch.no_grad():
-                    self.get_parameter(domain).copy_(self.start(domain))
-
-    def start(self, domain: Domain) -> Tensor:
-        """The raw vector of a domain that maps to the starts."""
-        return torch.tensor([self.specs[name].raw() for name in self.names[domain]])
-
-    def values(self) -> dict[str, Tensor | float]:
-        """By name: 0-dimensional tensors (learned) and floats (fixed)."""
-        return self._mapped({domain: self.get_parameter(domain) for domain, names in self.names.items() if names})
-
-    def forward(self) -> Row:
-        return self.row(**self.values())
-
-    @classmethod
-    def together(cls, many: Sequence["LearnedScalars[Row]"]) -> Row:
-        """The scalars of several layers of one kind as one row of vectors (layers,): each map runs once for all."""
-        first = many[0]
-
-        def stacked(domain: Domain) -> Tensor:
-            """The raw values of all layers, (scalars, layers)."""
-            return torch.stack([scalars.get_parameter(domain) for scalars in many], 1)
-
-        return first.row(**first._mapped({domain: stacked(domain) for domain, names in first.names.items() if names}))
-
-    def _mapped(self, raw: Mapping[Domain, Tensor]) -> dict[str, Tensor | float]:
-        """Raw values, one to a row, mapped into their domains, by name; fixed ones are numbers."""
-        values: dict[str, Tensor | float] = {n: s.start for n, s in self.specs.items() if not s.learn}
-        for domain, numbers in raw.items():
-            values |= zip(self.names[domain], MAPS[domain](numbers).unbind(), strict=True)
+                values |= zip(names, MAPS[domain](self.get_parameter(domain)).unbind(), strict=True)
         return values
 
-    def numbers(self) -> Row:
-        """The same as floats, for use without gradients."""
-        return self.row(**self.report())
-
     @torch.no_grad()
-    def report(self) -> dict[str, float]:
-        """Present values as numbers, in the order of the specs."""
-        values = self.values()
-        return {name: float(values[name]) for name in self.specs}
+    def report(self) -> list[dict[str, float]]:
+        """Present values as numbers, by layer, in the order of the specs."""
+        values = {name: v.tolist() if isinstance(v, Tensor) else [v] * self.n for name, v in self().items()}
+        return [{name: column[k] for name, column in values.items()} for k in range(self.n)]

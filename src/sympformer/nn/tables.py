@@ -3,11 +3,11 @@
 | kind | a row is | called as |
 |---|---|---|
 | integrator | a subclass of `flows.FrozenIntegrator` (others integrate particles, not layers) | `Scheme()` |
-| attention | an `nn.AttentionKind` | see there |
+| attention | a subclass of `nn.Attention` | `Attention(cfg)` |
+| stepper | a subclass of `nn.Stepper` | `Stepper(cfg)` |
 | norm | a module class | `Norm(d, gain)`, gain: the start of its scale |
 | mlp | a module class | `MLP(cfg)`, takes (B, T, d) as it is and normalises it itself |
 | positions | a subclass of `nn.Positions` | `Positions(cfg)` |
-| dynamics | a subclass of `nn.Layer` | `Dynamics(cfg)` |
 
 Validation, the command line, descriptions and the property tests read these tables.
 """
@@ -18,56 +18,44 @@ from typing import Any, TypeVar
 from torch import nn
 
 from sympformer.errors import InputError, unknown_name
-from sympformer.flows import INTEGRATORS
+from sympformer.flows import INTEGRATORS, Integrator
 
 Row = TypeVar("Row")
 NO_MLP = "none"  # the row of layers without a second half
 
-# rows know this file, so their types cannot be named here: AttentionKind, subclasses of Positions and of Layer
 ATTENTIONS: dict[str, Any] = {}
+STEPPERS: dict[str, Any] = {}
 NORMS: dict[str, Callable[[int, float], nn.Module]] = {}
 MLPS: dict[str, Callable[[Any], nn.Module | None]] = {}
 POSITIONS: dict[str, Any] = {}
-DYNAMICS: dict[str, Any] = {}
 
 TABLES: dict[str, dict[str, Any]] = {
     "integrator": INTEGRATORS,
     "attention": ATTENTIONS,
+    "stepper": STEPPERS,
     "norm": NORMS,
     "mlp": MLPS,
     "positions": POSITIONS,
-    "dynamics": DYNAMICS,
 }
+# what rows must be subclasses of; who defines such a class writes it here
+BASES: dict[str, type[Any]] = {"integrator": Integrator}
 
 
 def register(kind: str, name: str, row: Row) -> Row:
     """Add a choice, for example `register("norm", "rms", RMSNorm)`; configs may then say `norm: rms`."""
-    table = _table(kind)
+    table, a = _table(kind), kind if kind == "positions" else f"{'an' if kind[0] in 'ai' else 'a'} {kind}"
     if not isinstance(name, str) or not name.isidentifier():
-        raise InputError(f"the name of {_a(kind)} must be a word of letters, digits and underscores, got {name!r}")
+        raise InputError(f"the name of {a} must be a word of letters, digits and underscores, got {name!r}")
     if name in table:
-        raise InputError(f"there is {_a(kind)} named {name!r} already; choose another name")
-    if not callable(row) and kind != "attention":
-        raise InputError(f"{_a(kind)} must be a class or a function, got {type(row).__name__}")
-    _check_row(kind, name, row)
+        raise InputError(f"there is {a} named {name!r} already; choose another name")
+    base = BASES.get(kind)
+    if base is not None and not (isinstance(row, type) and issubclass(row, base)):
+        where = "flows" if kind == "integrator" else "nn"
+        raise InputError(f"the {kind} {name!r} must be a subclass of sympformer.{where}.{base.__name__}")
+    if not callable(row):
+        raise InputError(f"{a} must be a class or a function, got {type(row).__name__}")
     table[name] = row
     return row
-
-
-def _check_row(kind: str, name: str, row: object) -> None:
-    """Refuse what cannot be a row of its table. By the names of the classes, which this file cannot import."""
-    classes = {
-        "integrator": "sympformer.flows.Integrator",
-        "positions": "sympformer.nn.Positions",
-        "dynamics": "sympformer.nn.Layer",
-    }
-    if kind in classes:
-        wanted = classes[kind]
-        ancestors = [base.__name__ for base in row.__mro__] if isinstance(row, type) else []
-        if wanted.rpartition(".")[2] not in ancestors:
-            raise InputError(f"the {kind} {name!r} must be a subclass of {wanted}")
-    if kind == "attention" and type(row).__name__ != "AttentionKind":
-        raise InputError(f"the attention {name!r} must be an AttentionKind, got {type(row).__name__}")
 
 
 def check_choice(kind: str, name: object, option: str | None = None) -> None:
@@ -81,7 +69,3 @@ def _table(kind: str) -> dict[str, Any]:
     if kind not in TABLES:
         raise unknown_name("kind of part", kind, TABLES)
     return TABLES[kind]
-
-
-def _a(kind: str) -> str:
-    return kind if kind == "positions" else f"{'an' if kind[0] in 'ai' else 'a'} {kind}"

@@ -1,6 +1,6 @@
 """The oracles of the flows, fast, each beside the naive twin it is tested against."""
 
-from sympformer.ops.door import Kernel, count_passes, fast, note_pass, plain, watch_kernels
+from sympformer.ops.door import count_passes, fast, note_pass, plain
 from sympformer.ops.flash import hiding
 from sympformer.ops.linear import (
     linear_attention,
@@ -12,7 +12,7 @@ from sympformer.ops.linear import (
     symplectic_step,
 )
 from sympformer.ops.loss import linear_cross_entropy, linear_cross_entropy_naive
-from sympformer.ops.pointwise import norm_of_sum, norm_of_sum_naive, own_euler_step, own_euler_step_naive, plus
+from sympformer.ops.pointwise import norm_of_sum, norm_of_sum_naive, plus
 from sympformer.ops.softmax import (
     attention,
     attention_lse,
@@ -24,9 +24,9 @@ from sympformer.ops.softmax import (
 
 # fmt: off
 __all__ = [
-    "Kernel", "attention", "attention_lse", "attention_lse_naive", "attention_rows", "cached_attention_lse",
+    "attention", "attention_lse", "attention_lse_naive", "attention_rows", "cached_attention_lse",
     "count_passes", "fast", "hiding", "linear_attention", "linear_attention_naive", "linear_attention_step",
     "linear_cross_entropy", "linear_cross_entropy_naive", "linear_rows", "merge_attention", "norm_of_sum",
-    "norm_of_sum_naive", "note_pass", "own_euler_step", "own_euler_step_naive", "plain", "plus", "symplectic_scan",
-    "symplectic_scan_naive", "symplectic_step", "watch_kernels",
+    "norm_of_sum_naive", "note_pass", "plain", "plus", "symplectic_scan",
+    "symplectic_scan_naive", "symplectic_step",
 ]

@@ -50,7 +50,7 @@ def linear_attention(
         seen: boolean (B or 1, 1, T, T), which of these pairs count; such a mask has no sums to share, so this is the
             naive way. (Tokens that nobody sees need none: their keys are zero.)
     """
-    door.note_pass(None if seen is not None else door.Kernel(q, k, 1.0, causal, softmax=False))
+    door.note_pass()
     if seen is not None or not door.fast():
         return linear_attention_naive(q, k, v, causal=causal, seen=seen)
     with _no_autocast(q):
@@ -70,7 +70,7 @@ def symplectic_scan(
     q (B, H, T, dx) is usually A x, x (B, H, T, dx) positions, y (B, H, T, dy) momenta; the rest as in
     `linear_attention`.
     """
-    door.note_pass(None if seen is not None else door.Kernel(q, x, 1.0, causal, softmax=False))
+    door.note_pass()
     if seen is not None or not door.fast():
         return symplectic_scan_naive(q, x, y, causal=causal, seen=seen)
     with _no_autocast(q):

@@ -38,7 +38,7 @@ def attention_lse(
     does hold the T x T matrix. There is no second derivative through the kernels.
     """
     _check(q, k, v, bias, causal)
-    door.note_pass(None if bias is not None else door.Kernel(q, k, scale, causal, softmax=True))
+    door.note_pass()
     return _attention(q, k, v, scale, causal, bias)
 
 
@@ -48,7 +48,7 @@ def attention(
     """`attention_lse` without the log-normaliser: torch's own kernels, small heads widened where that is faster."""
     if bias is not None or not door.fast():  # torch takes a mask or causality, not both
         return attention_lse(q, k, v, scale=scale, causal=causal, bias=bias)[0]
-    door.note_pass(door.Kernel(q, k, scale, causal, softmax=True))
+    door.note_pass()
     backend, dh = backend_for(q), q.size(3)
     width = dh if backend is None else backend.width(q)
     if width == dh:

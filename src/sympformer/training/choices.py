@@ -1,6 +1,7 @@
 """The model that a config asks for."""
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from sympformer.data import Tokenizer
@@ -12,7 +13,7 @@ OVERHEAD = 30_000  # bytes of a layer besides its weights
 
 
 def choose_model(options: dict[str, Any], tokenizer: Tokenizer | None = None) -> ModelConfig:
-    """The ModelConfig that options name: variant, preset and overrides, or `architecture` and plain fields.
+    """The ModelConfig that options name: variant, preset and overrides, or without these `stepper` and plain fields.
 
     With a tokenizer the vocabulary is its own, padded, unless the options give a larger one.
     """
@@ -22,13 +23,9 @@ def choose_model(options: dict[str, Any], tokenizer: Tokenizer | None = None) ->
             raise InputError(f"model.{name} must be a name, got {options[name]!r}")
     if tokenizer is not None:
         options["vocab_size"] = _vocabulary(options.get("vocab_size"), tokenizer)
-    if "architecture" not in options:
+    if not is_plain(options):
         name, preset = options.pop("variant", DEFAULT_VARIANT), options.pop("preset", "tuned")
         cfg = variant(name, preset, **options)
-    elif "variant" in options or "preset" in options:
-        raise InputError(
-            "model takes a 'variant' with its 'preset', or an 'architecture' with all its options, not both"
-        )
     else:
         cfg = ModelConfig.from_dict(options)
     if not cfg.causal:
@@ -37,9 +34,14 @@ def choose_model(options: dict[str, Any], tokenizer: Tokenizer | None = None) ->
     return cfg
 
 
+def is_plain(options: Mapping[str, Any]) -> bool:
+    """Whether options are the fields of a ModelConfig, and not a variant's with some changed."""
+    return "stepper" in options and "variant" not in options and "preset" not in options
+
+
 def check_memory(cfg: ModelConfig) -> None:
     """Refuse a model whose weights alone would fill the machine, before it is built."""
-    layers, mlp = 1 if cfg.share_layers else cfg.n_layer, 0 if cfg.mlp == "none" else 2 * cfg.mlp_ratio
+    layers, mlp = 1 if cfg.share_layers else cfg.n_layer, 2 * (cfg.mlp_ratio or 0)
     numbers = cfg.d_model * (cfg.vocab_size + cfg.block_size + (2 + mlp) * cfg.d_model * layers)
     needed, there = 4 * numbers + OVERHEAD * cfg.n_layer, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
@@ -51,7 +53,7 @@ def check_memory(cfg: ModelConfig) -> None:
 
 def model_options(shared: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """The options of one model among several: its own over those that all share; a learning rate is none of them."""
-    if "architecture" in own:
+    if is_plain(own):
         shared = {name: value for name, value in shared.items() if name not in ("variant", "preset")}
     return {name: value for name, value in (shared | own).items() if name != "lr"}
 

@@ -37,7 +37,7 @@ class TrainConfig:
         metadata={"options": "sympformer.models.config:named_options"},
     )
     """The model: 'variant' and 'preset' (tuned, full, paper, paper-spd or modern), and any option of ModelConfig, such
-    as n_layer, n_head, d_model, block_size. With 'architecture' instead of 'variant', a full ModelConfig."""
+    as n_layer, n_head, d_model, block_size. With 'stepper' instead of 'variant', a full ModelConfig."""
     data: DataConfig = field(default_factory=DataConfig)
     """The text."""
     steps: int | None = None

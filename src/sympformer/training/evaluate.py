@@ -12,7 +12,6 @@ from torch import Tensor
 
 from sympformer.data import EvaluationBlocks
 from sympformer.models import LanguageModel
-from sympformer.nn import DYNAMICS
 from sympformer.training.engine import LossOf
 
 
@@ -76,7 +75,7 @@ def summary(nats: float, tokens: int, size: int) -> Evaluation:
 @torch.no_grad()
 def momentum_norms(model: LanguageModel, inputs: Tensor) -> list[float]:
     """Root mean square of the momentum after every layer; empty for a model without momentum."""
-    if not DYNAMICS[model.cfg.architecture].has_momentum:
+    if not model.cfg.has_momentum:
         return []
     norms: list[Tensor] = []
     hooks = [

@@ -31,7 +31,7 @@ from sympformer.training.checkpoint import (
     load_model_tensors,
     model_tensors,
 )
-from sympformer.training.config import UNKNOWN, DataConfig, TrainConfig, load_config
+from sympformer.training.config import DEFAULT_VARIANT, UNKNOWN, DataConfig, TrainConfig, load_config
 from sympformer.training.metrics import JSONL, records_sha256
 from sympformer.training.sampling import sample_text
 
@@ -87,7 +87,7 @@ def create(config: TrainConfig, cfg: ModelConfig, prepared: Prepared, weights: "
 
 def _free_names(config: TrainConfig) -> Iterator[Path]:
     corpus = Path(config.data.folder or config.data.corpus).name
-    model = config.model.get("variant", config.model.get("architecture", "model"))
+    model = config.model.get("variant") or config.model.get("stepper") or DEFAULT_VARIANT
     base = Path("runs") / (re.sub(r"[^a-zA-Z0-9]+", "-", f"{model}-{corpus}").strip("-").lower()[:100] or "run")
     names = (base if n == 1 else base.with_name(f"{base.name}-{n}") for n in range(1, 10**6))
     return (folder for folder in names if not os.path.lexists(folder))
@@ -246,7 +246,7 @@ def load_run(folder: str | Path, which: str = "best", say: Say = lambda text: No
         what = "holds no run" if folder.is_dir() else "does not exist"
         raise InputError(f"{folder} {what}: make one with 'sympformer train --out {folder}'")
     check_seal(folder)
-    config, cfg = load_config(folder / CONFIG), ModelConfig.from_saved(read_json(folder / MODEL))
+    config, cfg = load_config(folder / CONFIG), ModelConfig.from_dict(read_json(folder / MODEL))
     kinds = ("best", "step") if which == "best" else ("step", "best")
     checkpoint = CheckpointFolder(folder / CHECKPOINTS).newest(say, kinds)
     if checkpoint is None:
@@ -263,5 +263,5 @@ def check_fits(cfg: ModelConfig, checkpoint: Checkpoint) -> None:
     layers = len(checkpoint.model) if not cfg.share_layers else MOST_LAYERS
     numbers = sum(tensor.numel() for tensor in checkpoint.model.values())
     width = cfg.d_model * max(cfg.d_model, cfg.vocab_size, cfg.block_size)
-    if cfg.n_layer > layers or width > numbers or cfg.mlp_ratio * cfg.d_model**2 > numbers:
+    if cfg.n_layer > layers or width > numbers or (cfg.mlp_ratio or 0) * cfg.d_model**2 > numbers:
         raise InputError(f"the weights in {checkpoint.folder} belong to another model than the config beside them")

@@ -157,7 +157,7 @@ class Trainer:
         kept = f"the last good checkpoint is step {last[0]}" if last else "there is no checkpoint yet"
         return (
             f"{kept}. Try a lower --lr (now {self.config.lr:g}), a longer --warm_up, --precision float32,"
-            " or --model.momentum_bound norm"
+            " or --model.bound momentum"
         )
 
     def _record(self, log: bool, evaluate: bool) -> None:

@@ -15,7 +15,7 @@ from sympformer.training.checkpoint import MODEL, Say
 from sympformer.training.config import DEFAULT_VARIANT, DataConfig, TrainConfig
 
 FREE = ("dropout", "overflow")  # options of a model that its weights do not depend on
-KIND = ("architecture", "attention", "integrator")  # what a variant's name says
+KIND = ("stepper", "attention", "integrator")  # what a variant's name says
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def _family(model: object) -> str:
         return "other"
     if cfg.attention == "linear":
         return "linear"
-    return {"gpt": "gpt", "streams": "gpt", "yuriiformer": "yuriiformer"}.get(cfg.architecture, "softmax")
+    return {"gradient": "gpt", "nesterov": "yuriiformer"}.get(cfg.stepper, "softmax")
 
 
 def _note(target: "Target") -> str:

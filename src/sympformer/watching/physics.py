@@ -9,9 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sympformer.flows import Field
-from sympformer.nn.attention.linear import LinearField, LinearOracle
-from sympformer.nn.attention.softmax import SoftmaxField, SoftmaxOracle
-from sympformer.nn.dynamics import Classical, Hamiltonian, Nesterov
+from sympformer.nn.attention import LinearAttention, LinearField, SoftmaxAttention, SoftmaxField
 
 
 @dataclass(frozen=True)
@@ -34,30 +32,29 @@ class Physics:
 
 @dataclass(frozen=True)
 class Sighting:
-    """What a layer's attention was asked, and what it answered: a field, or an update."""
+    """What a layer's attention was asked, and the field that it answered."""
 
     x: Tensor  # (B, T, d), normalised
     y: Tensor  # (B, T, d)
-    answer: Field | Tensor
+    answer: Field
+    flows: bool  # whether the layer takes velocity and force of it, not its first order alone
 
     def figures(self, momentum: bool) -> dict[str, Tensor]:
         """What can be said of the layer, by the names of `Physics`."""
-        if isinstance(self.answer, Tensor):
-            return {"cosine": cosine(self.y, self.answer)} if momentum else {}
+        if not self.flows:
+            return {"cosine": cosine(self.y, self.answer.first_order())} if momentum else {}
         velocity, force = self.answer.both(self.y)
         found = {"cosine": cosine(self.y, force)}
         if isinstance(self.answer, SoftmaxField):
-            found["z"] = self.answer.log_mean.squeeze(-1).exp()
-            if self.answer.with_z != self.answer.with_rho:  # two terms of one energy: one alone has none
-                return found
+            found["z"] = self.answer.log_z.squeeze(-1).exp()
         if (potential := POTENTIALS.get(type(self.answer))) is not None:
             found |= {"kinetic": (self.y * velocity).sum(-1) / 2, "potential": potential(self.answer, self.x)}
         return found
 
 
 def _softmax_potential(field: Any, x: Tensor) -> Tensor:
-    log_z = field.log_mean.squeeze(-1)  # (B, H, T)
-    z = log_z.exp().sum(1) if field.with_z else log_z.sum(1)
+    log_z = field.log_z.squeeze(-1)  # (B, H, T)
+    z = log_z.sum(1) if field.form == "newton" else log_z.exp().sum(1)
     return -z / 2 if field.form == "paper" else -z
 
 
@@ -81,22 +78,22 @@ def gather(sightings: list[dict[str, Tensor]], layer: Any, causal: bool, scalars
 
 def hamiltonian_of(layer: Any, causal: bool) -> str:
     """Whose energies a layer's are, in a sentence."""
-    if isinstance(layer, Classical):
-        return "No Hamiltonian: a classical block moves its tokens without momentum."
-    if isinstance(layer, Nesterov):
+    if not layer.stepper.has_momentum:
+        return "No Hamiltonian: a gradient step moves its tokens without momentum."
+    if not layer.stepper.inertial:
         return "No Hamiltonian: a Nesterov step has a velocity, and no energy of its own."
-    oracle = layer.oracle if isinstance(layer, Hamiltonian) else None
+    oracle = layer.attention
     rows = "with full visibility, exactly" if not causal else "row by row, as the causal mask leaves it"
-    if isinstance(oracle, SoftmaxOracle):
-        if oracle.with_z != oracle.with_rho:
-            return "No Hamiltonian: z and rho are two terms of one energy, and one of them is left out."
+    if isinstance(oracle, SoftmaxAttention):
         if not oracle.tied or oracle.mobility.kind == "free":
             return _formula("A x and a symmetric B")
-        if oracle.form == "own":
+        if oracle.form in ("own", "newton"):
             return "The Hamiltonian of each token by itself, with the keys that it sees held fixed."
         return f"The Hamiltonian of the softmax system, {rows}."
-    if isinstance(oracle, LinearOracle):
-        return f"The Hamiltonian of the linear system, {rows}." if oracle.spd else _formula("symmetric A and V")
+    if isinstance(oracle, LinearAttention):
+        return (
+            f"The Hamiltonian of the linear system, {rows}." if oracle.value == "spd" else _formula("symmetric A and V")
+        )
     return "No Hamiltonian is known of layers of this kind."
 
 

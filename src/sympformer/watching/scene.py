@@ -34,12 +34,11 @@ SCALARS = {
     "h_y": "step of momenta h_y",
     "alpha": "damping rate \N{GREEK SMALL LETTER ALPHA}(t)",
     "factor": "momentum factor a",
-    "beta": "momentum factor \N{GREEK SMALL LETTER BETA} of the MLP",
-    "gamma": "gain \N{GREEK SMALL LETTER GAMMA} of the MLP",
+    "beta_mlp": "momentum factor \N{GREEK SMALL LETTER BETA} of the MLP",
+    "gamma_mlp": "gain \N{GREEK SMALL LETTER GAMMA} of the MLP",
     "beta_attention": "momentum factor \N{GREEK SMALL LETTER BETA} of attention",
     "gamma_attention": "gain \N{GREEK SMALL LETTER GAMMA} of attention",
 }
-ALSO = {"beta_mlp": "beta", "gamma_mlp": "gamma"}  # the same under another name
 
 
 @dataclass(frozen=True)
@@ -184,5 +183,5 @@ def curves(seen: Record) -> dict[str, list[float | None]]:
     }
     columns |= {name: getattr(physics, name) for name in ("kinetic", "potential", "cosine")}
     found = {name: rounded(c.flatten(1).nanmean(-1)) for name, c in columns.items() if c is not None}
-    rows = [{ALSO.get(name, name): value for name, value in row.items()} for row in physics.scalars]
+    rows = physics.scalars
     return found | {n: [_round(row[n], 4) for row in rows] for n in SCALARS if rows and all(n in row for row in rows)}

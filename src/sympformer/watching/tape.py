@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel
 from sympformer.nn import Layer, Stack, State, View
@@ -67,19 +66,22 @@ class _Tape:
         self.figures: list[dict[str, Tensor]] = []
         self.attention: list[Tensor] = []
 
-    def run(self, layer: Layer, state: State, view: View, k: int) -> State:
-        """Layer k (from 0), in halves where it has them."""
-        halves = type(layer).forward is Layer.forward
-        with ops.watch_kernels() as kernels, _listening(layer, state.y) as heard:
-            after = layer.attention_half(state, view) if halves else layer(state, view)
-        self.figures.append(heard[0].figures(layer.has_momentum) if heard else {})
-        if self.rows and kernels.seen:
-            self.attention.append(kernels.seen[0].rows(torch.tensor(self.rows, device=state.x.device)))
-        if not halves:
-            return self.keep(Stage(k + 1, "layer"), after)
-        self.keep(Stage(k + 1, "attention"), after)
-        whole = layer.mlp_half(after)
-        return whole if whole is after else self.keep(Stage(k + 1, "mlp"), whole)
+    def run(self, layer: Layer, state: State, view: View, constants: Any, k: int) -> State:
+        """Layer k (from 0), by halves."""
+        kernels: list[Tensor] | None = [] if self.rows else None
+        state = layer.ahead(state, view)
+        halves = layer.stepper.halves
+        for half in range(len(halves)):
+            with _listening(layer, state.y) as heard:
+                state = layer.take(half, state, view._replace(kernels=kernels), constants)
+            if not half:
+                self.figures.append(heard[0].figures(layer.stepper.has_momentum) if heard else {})
+            name: Any = "layer" if layer.parallel and layer.mlp is not None else halves[half]
+            self.keep(Stage(k + 1, name), state)
+        if kernels:
+            heads = 1 if layer.attention.cfg.heads == "averaged" else None  # one kernel, left under every head
+            self.attention.append(kernels[0][:, :heads, list(self.rows)])
+        return state
 
     def keep(self, stage: Stage, state: State) -> State:
         """Note a state, and hand it on."""
@@ -91,12 +93,9 @@ class _Tape:
 def _watch_ours(stack: Stack, inputs: Tensor, rows: tuple[int, ...]) -> Record:
     layers, tape = stack.layers(), _Tape(rows)
 
-    def call(program: Any, state: State, view: View, k: int) -> State:
-        return tape.run(layers[k], *stack.ahead(k, state, view), k)
-
-    with _calling(stack, call, partial(tape.keep, Stage(0, "embedding"))):
+    with _calling(stack, tape.run, partial(tape.keep, Stage(0, "embedding"))):
         stack(inputs)
-    momentum = layers[0].has_momentum
+    momentum = stack.cfg.has_momentum
     if rows and len(tape.attention) < len(layers):
         raise InputError("the attention of this model does not show its rows: watch it with attention=False")
     return Record(
@@ -146,8 +145,8 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 def _calling(stack: Any, call: Call, begin: Callable[[State], State]) -> Iterator[None]:
     """Layers run by `call` within the block, whatever a stack does around them; `begin` sees what they start from."""
 
-    def advance(state: State, view: View, memories: Any = None, programs: Any = None, _: Any = None) -> State:
-        return type(stack).advance(stack, begin(state), view, memories, programs, call)
+    def advance(state: State, view: View, memories: Any = None, constants: Any = None, _: Any = None) -> State:
+        return type(stack).advance(stack, begin(state), view, memories, constants, call)
 
     stack.advance = advance
     try:
@@ -157,19 +156,14 @@ def _calling(stack: Any, call: Call, begin: Callable[[State], State]) -> Iterato
 
 
 @contextmanager
-def _listening(layer: nn.Module, y: Tensor) -> Iterator[list[Sighting]]:
+def _listening(layer: Layer, y: Tensor) -> Iterator[list[Sighting]]:
     """What the layer's attention is asked at momenta y, and what it answers, within the block."""
     heard: list[Sighting] = []
-    part = getattr(layer, "oracle", getattr(layer, "attention", None))
-    if not isinstance(part, nn.Module):
-        yield heard
-        return
 
     def hear(module: nn.Module, args: Any, answer: Any) -> None:
-        update = answer[0] if isinstance(answer, tuple) else answer  # a curvature term stands beside its update
-        heard.append(Sighting(args[0], y, update))
+        heard.append(Sighting(args[0], y, answer, layer.stepper.inertial))
 
-    hook = part.register_forward_hook(hear)
+    hook = layer.attention.register_forward_hook(hear)
     try:
         yield heard
     finally:

@@ -133,7 +133,7 @@ def test_again_trains_nothing_and_models_and_seeds_may_be_added(
         "gpt-tied": GPT,
         "symp-tied": SYMP,
         "symp-untied": SYMP | {"tie_head": False},
-        "new": SYMP | {"look_ahead": False},
+        "new": SYMP | {"mu": 0.0},
     }
     more = write(tmp_path / "more", factors={}, models=listed, seeds=[1, 2, 3], reference="symp-tied")
     assert main(["compare", more, "--out", str(copy)]) == 0

@@ -1,25 +1,11 @@
-"""Kinds of attention, one file each: the oracle of Hamiltonian layers, the classical form, the memory, the row."""
+"""Kinds of attention, one file each: positions to a field."""
 
-from sympformer.nn.attention.base import AttentionKind, View, same_text
-from sympformer.nn.attention.linear import LinearAttention, LinearOracle, StateMemory
-from sympformer.nn.attention.memory import FixedRows, GrowingRows, Memory, fixed
-from sympformer.nn.attention.pairs import PairMemory
-from sympformer.nn.attention.softmax import CurvedAttention, SoftmaxAttention, SoftmaxField, SoftmaxOracle
+from sympformer.nn.attention.base import Attention
+from sympformer.nn.attention.linear import LinearAttention, LinearField
+from sympformer.nn.attention.softmax import SoftmaxAttention, SoftmaxField
+from sympformer.nn.tables import register
 
-__all__ = [
-    "AttentionKind",
-    "CurvedAttention",
-    "FixedRows",
-    "GrowingRows",
-    "LinearAttention",
-    "LinearOracle",
-    "Memory",
-    "PairMemory",
-    "SoftmaxAttention",
-    "SoftmaxField",
-    "SoftmaxOracle",
-    "StateMemory",
-    "View",
-    "fixed",
-    "same_text",
-]
+register("attention", "softmax", SoftmaxAttention)
+register("attention", "linear", LinearAttention)
+
+__all__ = ["Attention", "LinearAttention", "LinearField", "SoftmaxAttention", "SoftmaxField"]

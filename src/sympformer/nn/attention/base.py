@@ -1,148 +1,117 @@
-"""What a kind of attention is, and what its tokens see."""
+"""What a kind of attention is: a module from positions to a field, for every stepper; and queries and keys by head."""
 
 import math
-from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from sympformer import ops
-from sympformer.nn.attention.memory import Memory
-from sympformer.nn.attention.queries import QueryKeys
-from sympformer.nn.config import StackConfig
-from sympformer.nn.parts import Projection, dropout, merge_heads, residual_std
+from sympformer.errors import InputError
+from sympformer.flows import Field
+from sympformer.nn.memory import Memory
+from sympformer.nn.options import StackConfig
+from sympformer.nn.parts import dropout, split_heads
 from sympformer.nn.positions import Rotation
+from sympformer.nn.tables import BASES, NORMS, POSITIONS
+from sympformer.nn.view import View
 
 
-class View(NamedTuple):
-    """What the present tokens see: n_i tokens each, themselves included; `memory` holds those that came before.
+class Attention(nn.Module):
+    """Abstract base of the kinds: forward(x, view, matrices) evaluates the kernel at normalised positions x (B, T, d)
+    and gives a `flows.Field`. Its `first_order()` is what a stepper without the flow takes."""
 
-    Where all rows of a batch are alike nothing more is needed. Padding is what nobody sees: its keys are zero for the
-    sums of linear attention (`shown`) and hidden by `bias` from softmax attention. Results at padding mean nothing.
+    options: ClassVar[dict[str, Any]] = {}  # the options of a config that it uses, and what they are unless given
+    flow_options: ClassVar[dict[str, Any]] = {}  # those that only its flow has: velocity and force
+    croppable: ClassVar[bool] = True  # whether what is remembered can forget single tokens
+    one_momentum: ClassVar[bool] = False  # its kernel mixes x and y: another momentum needs another pass
+
+    def __init__(self, cfg: StackConfig) -> None:
+        super().__init__()
+        self.cfg = cfg
+
+    @classmethod
+    def check(cls, cfg: StackConfig) -> None:
+        """Refuse combinations of options that make no sense together."""
+
+    @classmethod
+    def memory(cls) -> Memory:
+        """What a layer keeps of a text, at its start."""
+        return Memory(cls.croppable)
+
+    def matrices(self) -> Any:
+        """What depends on weights alone: worked out once a pass, or once a text by a decoder."""
+        return None
+
+    def forward(self, x: Tensor, view: View, matrices: Any) -> Field:
+        raise NotImplementedError
+
+    def dropped(self, force: Tensor) -> Tensor:
+        """A force under dropout."""
+        return dropout(force, self.cfg.dropout, self.training)
+
+
+BASES["attention"] = Attention
+
+
+class QueryKeys(nn.Module):
+    """Per head: q = R_i N_q(q), k = R_i N_k(k), with the norm of qk_norm and the turn of rotary positions, if any.
+
+    A kernel of averaged heads is no exception: its scores are the mean of those of the heads.
     """
 
-    causal: bool  # with a memory: the present columns are its last; else (`FixedRows`) `bias` says what is seen
-    n: Tensor  # (T, 1), or (B, 1, T, 1) where rows differ
-    log_n: Tensor  # (T,), or (B, 1, T)
-    memory: Any = None  # the layer's own Memory, None where a text begins and ends here
-    rotation: Rotation | None = None  # how queries and keys are turned, None where they are not
-    real: Tensor | None = None  # (B, T), False at padding; None: every column is a token
-    bias: Tensor | None = None  # (B, 1, 1 or T, S), what hides keys: of all S columns so far, the present ones last
-    seen: Tensor | None = None  # (B, 1, T, S), where tokens see some of the others only: those of their text, say
-    last: Tensor | None = None  # (B, T), where the last token up to each column stands (`nn.prelude`); None: there
-    before: Tensor | None = None  # (B, T), where the token before each stands, by `seen`; None: one column before
-    second: Tensor | None = None  # (B, T, d), what a second table says of the tokens
-    kernels: list[Tensor] | None = None  # where attention leaves its matrix (B, H, T, S), if somebody wants to see it
+    def __init__(self, cfg: StackConfig) -> None:
+        super().__init__()
+        c = cfg.d_query
+        self.width, self.widths = c, (cfg.n_head * c, cfg.n_key_head * c)
+        self.norm_q, self.norm_k = (NORMS[cfg.norm](c, 1.0) if cfg.qk_norm else None for _ in range(2))
 
-    @classmethod
-    def make(cls, causal: bool, start: int, T: int, device: torch.device, dtype: torch.dtype) -> "View":
-        """The view of T tokens that stand behind `start` others."""
-        n = torch.arange(start + 1, start + T + 1, device=device) if causal else torch.full((T,), T, device=device)
-        return cls._of(causal, n, dtype)
-
-    @classmethod
-    def padded(cls, causal: bool, real: Tensor, T: int, dtype: torch.dtype) -> "View":
-        """The view of the last T columns, where `real` (B, S) says which of all columns hold a token."""
-        n = real.cumsum(1)[:, -T:] if causal else real.sum(1, keepdim=True).expand(-1, T)
-        bias = ops.hiding(real[:, None, None], torch.promote_types(dtype, torch.float32))
-        n = n.unsqueeze(1).clamp_min(1)  # padding may see nothing
-        return cls._of(causal, n, dtype)._replace(real=real[:, -T:], bias=bias)
-
-    @classmethod
-    def masked(cls, causal: bool, seen: Tensor, dtype: torch.dtype) -> "View":
-        """The view of T tokens by a mask (B, 1, T, S): True where token i, of the last T, sees column j."""
-        T, S = seen.shape[-2:]
-        if causal:
-            seen = seen & torch.ones(T, S, dtype=torch.bool, device=seen.device).tril(S - T)
-        bias = ops.hiding(seen, torch.promote_types(dtype, torch.float32))
-        return cls._of(causal, seen.sum(-1).clamp_min(1), dtype)._replace(bias=bias, seen=seen)
-
-    @classmethod
-    def _of(cls, causal: bool, n: Tensor, dtype: torch.dtype) -> "View":
-        """The view of tokens that see n others each."""
-        # in bfloat16 log n would be off by up to 0.016, and z by as much
-        log_n = n.to(torch.promote_types(dtype, torch.float32)).log()
-        return cls(causal, n.to(dtype).unsqueeze(-1), log_n)
-
-    def show(self, rows: Tensor, n_head: int) -> Tensor:
-        """Leave the rows of a kernel (B, 1 or H, T, S) for those who want to see them, under every head that shares
-        them; what comes back is to be used, so that gradients reach what was left."""
-        assert self.kernels is not None
-        self.kernels.append(rows.expand(-1, n_head, -1, -1))
-        return self.kernels[-1][:, : rows.shape[1]]
-
-    def shown(self, k: Tensor) -> Tensor:
-        """Keys (B, H, T, c), zero at padding, so that nothing of it is in any sum."""
-        return k if self.real is None else k.masked_fill(~self.real[:, None, :, None], 0)
-
-    def tokens(self, x: Tensor) -> Tensor:
-        """Something of every column (B, T, d), zero at padding."""
-        return x if self.real is None else x.masked_fill(~self.real.unsqueeze(-1), 0)
+    def forward(self, projected: Tensor, rotation: Rotation | None) -> Tensor:
+        """(B, T, queries and keys and whatever follows) -> the same, the first two made ready."""
+        if self.norm_q is None and rotation is None:
+            return projected
+        n = sum(self.widths)
+        qk, rest = projected.split_with_sizes((n, projected.shape[-1] - n), -1)
+        if self.norm_q is not None and self.norm_k is not None:
+            q, k = (t.unflatten(-1, (-1, self.width)) for t in qk.split_with_sizes(self.widths, -1))
+            qk = torch.cat((self.norm_q(q), self.norm_k(k)), -2).flatten(-2)
+        if rotation is not None:
+            qk = rotation.turn(qk)
+        return torch.cat((qk.to(rest.dtype), rest), -1)
 
 
-def same_text(position_ids: Tensor) -> Tensor:
-    """The mask (B, 1, T, T) of texts packed into one row: places start again at 0 where a new text begins."""
-    text = (position_ids == 0).cumsum(-1)
-    return (text.unsqueeze(-1) == text.unsqueeze(-2)).unsqueeze(1)
-
-
-def no_check(cfg: StackConfig) -> None:
-    """Every combination of options is fine."""
-
-
-@dataclass(frozen=True)
-class AttentionKind:
-    """A row of the table of attention kinds.
-
-    oracle(cfg) is a module (x, view) -> flows.Field: one kernel pass, velocity and force at any momentum. It makes the
-    kind available to Hamiltonian layers. classical(cfg) is a module (x, view) -> update, for the other layers.
-    memory() is what one layer keeps. options are those of the config that the oracle uses; shared are those that both
-    forms use, "positions" among them where queries and keys can be turned. starts: what a preset gives to models of
-    this kind, by (preset, architecture) and, on top, by (preset, integrator). curved(cfg) is classical attention with
-    its curvature term beside it, (x, view, motion) -> (update, u, C), where a kind has one.
-    """
-
-    oracle: Callable[[StackConfig], nn.Module]
-    classical: Callable[[StackConfig], nn.Module]
-    memory: Callable[[], Memory]
-    options: frozenset[str] = frozenset()
-    shared: frozenset[str] = frozenset()
-    starts: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
-    check: Callable[[StackConfig], None] = no_check
-    curved: Callable[[StackConfig], nn.Module] | None = None
-    one_momentum: bool = False  # its kernel mixes x and y: another momentum needs another pass
-
-
-def kernels(cfg: StackConfig) -> tuple[int, float]:
-    """How many kernels an accelerated layer has, and the scale of their scores.
+def kernels(cfg: StackConfig) -> tuple[int, int, float]:
+    """How many kernels a layer has, how many groups of query heads share keys and values, the scale of the scores.
 
     The mean of H score matrices of width m/H, each scaled by 1/sqrt(m/H), is one kernel of width m.
     """
     if cfg.heads == "averaged":
-        return 1, 1 / math.sqrt(cfg.n_head * cfg.width_key)
-    return cfg.n_head, 1 / math.sqrt(cfg.width_key // cfg.n_head)
+        return 1, 1, 1 / math.sqrt(cfg.n_head * cfg.width_key)
+    return cfg.n_head, cfg.n_key_head, 1 / math.sqrt(cfg.d_query)
 
 
-class ClassicalAttention(nn.Module):
-    """Abstract base: attention of GPT-2 without biases, whatever a kind makes of queries, keys and values."""
+def by_head(projected: Tensor, widths: tuple[int, ...], n_head: int) -> list[Tensor]:
+    """(B, T, widths together) -> queries, then what is of their kind or grouped, each (B, H, T, c)."""
+    c = widths[0] // n_head
+    return [per_query(split_heads(t, t.shape[-1] // c), n_head) for t in projected.split_with_sizes(widths, -1)]
 
-    def __init__(self, cfg: StackConfig) -> None:
-        super().__init__()
-        self.n_head, self.n_key_head = cfg.n_head, cfg.n_key_head
-        self.scale, self.dropout = cfg.d_head**-0.5, cfg.dropout
-        self.widths = cfg.d_model, self.n_key_head * cfg.d_head, self.n_key_head * cfg.d_head
-        self.qkv = Projection(cfg.d_model, sum(self.widths))
-        self.query_keys = QueryKeys(cfg)
-        self.out = Projection(cfg.d_model, cfg.d_model, std=residual_std(cfg))
 
-    def forward(self, x: Tensor, view: View) -> Tensor:
-        """Every head mixes values, then the output matrix, (B, T, d)."""
-        qkv = self.query_keys(self.qkv(x), view.rotation)
-        return dropout(self.out(merge_heads(self.mixed(qkv, view))), self.dropout, self.training)
+def per_query(t: Tensor, n_head: int) -> Tensor:
+    """Grouped keys or values (B, G, T, c), each as often as there are query heads in its group: (B, H, T, c)."""
+    return t if t.shape[1] == n_head else t.repeat_interleave(n_head // t.shape[1], 1)
 
-    @abstractmethod
-    def mixed(self, qkv: Tensor, view: View) -> Tensor:
-        """Queries, keys and values (B, T, widths together) -> (B, H, T, d/H)."""
+
+def check_kernel(cfg: StackConfig) -> None:
+    """What both kinds refuse: forces that are worked out from scores x_i' A x_j want them as they are."""
+    if cfg.n_kv_head and cfg.heads == "averaged":
+        raise InputError(f"n_kv_head = {cfg.n_kv_head} has no effect with heads = 'averaged'; leave it out")
+    if cfg.value != "free" and cfg.qk_norm:
+        raise InputError(f"qk_norm does not go with value = {cfg.value!r}: normalised scores are no x_i' A x_j, whose"
+                         " gradient the force would be; leave one of them out")  # fmt: skip
+
+
+def refuse_turns(cfg: StackConfig) -> None:
+    """For kernels of one matrix A."""
+    if POSITIONS[cfg.positions].turns:
+        raise InputError(f"positions = {cfg.positions!r} does not go with value = {cfg.value!r}, which is one matrix A"
+                         " for all pairs of tokens: turns make another of it at every distance; choose learned or"
+                         " none")  # fmt: skip

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from sympformer import files, machine, ops
 from sympformer.errors import InputError, unknown_name
-from sympformer.models import Cache, Decoder, LanguageModel, ModelConfig, build_model, variant
+from sympformer.models import Cache, LanguageModel, ModelConfig, build_model, variant
 from sympformer.provenance import this_code
 from sympformer.studies.bench.timing import PreparedWork, Work, high_water, in_fresh_process, interleaved, ratio
 from sympformer.tables import Head, terminal_table
@@ -185,18 +185,19 @@ def bench_memory(rounds: int) -> list[Row]:
 def continuation(model: LanguageModel, context: int, tokens: int) -> PreparedWork:
     """Draw `tokens` tokens after a cached context of `context` tokens; taking in the context is not timed."""
     idx = torch.randint(model.cfg.vocab_size, (1, context + tokens))
-    decoder = Decoder(model)
+    constants = model.constants(numbers=True)
 
     @torch.inference_mode()  # as in generate
     def prepare() -> Cache:
         cache = model.new_cache(1)
-        decoder.hidden(idx[:, :context], cache)
+        model.hidden(idx[:, :context], cache, constants=constants)
         return cache
 
     @torch.inference_mode()
     def run(cache: Cache) -> None:
         for place in range(context, context + tokens):
-            decoder.logits(idx[:, place : place + 1], cache).argmax(-1)
+            hidden = model.hidden(idx[:, place : place + 1], cache, constants=constants)
+            F.linear(hidden[:, -1], model.head_weight).argmax(-1)
 
     return PreparedWork(prepare, run)
 

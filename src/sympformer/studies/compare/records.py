@@ -215,7 +215,7 @@ def _figures(
 
     return ModelResult(
         name=entry.name,
-        variant=entry.options.get("variant", cfg.architecture),
+        variant=entry.options.get("variant") or cfg.stepper,
         preset=entry.options.get("preset"),
         parameters=sum(parameter_counts(model).values()),
         passes_a_layer=passes / cfg.n_layer,

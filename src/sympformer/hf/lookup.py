@@ -5,8 +5,6 @@ import warnings
 import torch
 from torch import Tensor
 
-from sympformer.nn import Embedding
-
 UNKNOWN = -1
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -20,8 +18,9 @@ def tokens_of(embedded: Tensor, table: Tensor) -> Tensor:
     return torch.where((table[ids] == vectors).all(-1), ids, UNKNOWN)
 
 
-def entries(table: Embedding, ids: Tensor) -> Tensor:
-    """What a table says of tokens (B, T): nothing, which is zero, of vectors that are none. That is said aloud."""
+def ids_of(embedded: Tensor, table: Tensor) -> Tensor:
+    """The tokens that vectors are; of those that are none, tables that are asked by id say nothing. That is said."""
+    ids = tokens_of(embedded, table)
     known = ids != UNKNOWN
     if not torch.compiler.is_compiling() and not bool(known.all()):
         warnings.warn(
@@ -29,7 +28,7 @@ def entries(table: Embedding, ids: Tensor) -> Tensor:
             " looked up by id (second_table, start_momentum) have nothing for them",
             stacklevel=2,
         )
-    return table(ids.clamp_min(0)).masked_fill(~known.unsqueeze(-1), 0)
+    return ids
 
 
 def _keys(rows: Tensor) -> Tensor:
