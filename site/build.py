@@ -37,7 +37,7 @@ REFERENCE = {
     "sympformer.data": "Text to tokens.",
     "sympformer.training": "Training, checkpoints, evaluation.",
     "sympformer.audit": "Does it look ahead? In your own tests too.",
-    "sympformer.loading": "A model from a run, a variant, a folder.",
+    "sympformer.opening": "A model from a run, a variant, a folder.",
     "sympformer.watching": "Every token's way through a model.",
     "sympformer.hf": "Classes for transformers.",
     "sympformer.exchange": "Export and import.",

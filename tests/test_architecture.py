@@ -49,16 +49,16 @@ ALLOWED: dict[str, set[str]] = {
     "models": LEAVES | {"flows", "ops", "nn"},
     "inertia": LEAVES | {"flows", "nn"},
     "data": LEAVES,
-    "training": LEAVES | {"flows", "ops", "nn", "models", "data", "hf"},  # a run may begin with an exported model
-    "loading": LEAVES | {"nn", "models", "training", "hf", "inertia"},
-    "audit": LEAVES | {"models", "loading"},
-    "watching": LEAVES | {"flows", "ops", "nn", "models", "loading", "pages"},
-    "studies": LEAVES | {"pages", "flows", "ops", "nn", "models", "data", "training", "loading", "audit", "watching"},
+    "training": LEAVES | {"flows", "ops", "nn", "models", "data"},
+    "opening": LEAVES | {"models", "data", "training", "inertia"},
+    "audit": LEAVES | {"models", "opening"},
+    "watching": LEAVES | {"flows", "ops", "nn", "models", "opening", "pages"},
+    "studies": LEAVES | {"pages", "flows", "ops", "nn", "models", "data", "training", "opening", "audit", "watching"},
     "hf": LEAVES | {"flows", "ops", "nn", "models"},
-    "exchange": LEAVES | {"flows", "ops", "nn", "models", "data", "training", "audit", "hf"},
+    "exchange": LEAVES | {"flows", "ops", "nn", "models", "data", "training", "opening", "audit", "hf"},
     "cli": LEAVES,
     # all but the first for type checkers only: see test_import_stays_light
-    "__init__": {"lazy", "flows", "inertia", "models", "nn", "ops", "watching"},
+    "__init__": {"lazy", "flows", "inertia", "models", "nn", "opening", "ops", "watching"},
     "__main__": {"cli"},
 }
 # what a storey may use from outside the standard library

@@ -18,7 +18,7 @@ from sympformer.cli import main
 from sympformer.errors import InputError
 from sympformer.models import VARIANTS, LanguageModel, perturb_
 from sympformer.nn import TABLES
-from sympformer.training import load_run
+from sympformer.opening import open_model
 from tests.models.cases import SIZE, tokens
 from tests.models.properties import worst_deviation
 from tests.models.test_properties import check_door
@@ -152,12 +152,12 @@ def test_from_the_command_line_to_hugging_face(part: str, tmp_path: Path, capsys
     assert main(["audit", str(run), "--length", "24"]) == 0
     assert main(["export", str(run), str(out)]) == 0
     capsys.readouterr()
-    ours, theirs = load_run(run).model, AutoModelForCausalLM.from_pretrained(out).eval()
+    ours, theirs = open_model(run).model, AutoModelForCausalLM.from_pretrained(out).eval()
     ids = torch.arange(1, 21).view(2, 10)
     with torch.no_grad():
         torch.testing.assert_close(theirs(ids, use_cache=False).logits, ours(ids).logits, rtol=0, atol=0)
         greedy = theirs.generate(ids, max_new_tokens=6, do_sample=False, eos_token_id=None)
-    assert torch.equal(greedy, ours.generate(ids, 6, temperature=0.0))  # type: ignore[arg-type]
+    assert torch.equal(greedy, ours.generate(ids, 6, temperature=0.0))
 
 
 def test_parts_named_in_the_environment_reach_other_processes(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from sympformer.errors import InputError
-from sympformer.loading import block_size_of, find_logits, logits_of, open_target, vocab_size_of
 from sympformer.models import VARIANTS
+from sympformer.models.foreign import block_size_of, find_logits, logits_of, vocab_size_of
+from sympformer.opening import open_model
 from tests.audit import toys
 
 IDX = torch.tensor([[3, 1, 2]])
@@ -52,30 +53,30 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variants(name: str) -> None:
-    target = open_target(name)
+    target = open_model(name)
     assert (target.name, target.kind, target.tokenizer) == (name, "variant", None)
     assert target.block_size == 128
     assert not target.model.training
     logits = target.logits(IDX)
     assert logits.shape == (1, 3, target.vocab_size)
     assert not logits.requires_grad
-    assert torch.equal(logits, open_target(name).logits(IDX))
+    assert torch.equal(logits, open_model(name).logits(IDX))
 
 
 @pytest.mark.parametrize(
     "text", ["my_factories:build", "my_factories.py:other", "my_factories.py", "./my_factories.py"]
 )
 def test_factories(text: str, place: Path) -> None:
-    target = open_target(text)
+    target = open_model(text)
     assert (target.kind, target.vocab_size, target.block_size) == ("factory", 30, None)
     assert not target.model.training
     assert target.logits(IDX).shape == (1, 3, 30)
-    assert torch.equal(open_target(text).logits(IDX), target.logits(IDX))  # made with one seed
+    assert torch.equal(open_model(text).logits(IDX), target.logits(IDX))  # made with one seed
 
 
 def test_a_factory_leaves_the_random_state_alone(place: Path) -> None:
     state = torch.get_rng_state()
-    open_target("my_factories:build")
+    open_model("my_factories:build")
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -85,7 +86,7 @@ def test_a_factory_leaves_the_random_state_alone(place: Path) -> None:
         ("softmax-exp-eulre", "did you mean 'softmax-exp-euler'?"),
         ("zzz", "unknown model 'zzz': choose one of softmax-baseline"),
         ("runs/none", "runs/none does not exist: name a run folder"),
-        ("empty", "empty holds no model: neither config.yaml"),
+        ("empty", "empty holds no model: neither a run"),
         ("my_factories:bulid", "did you mean 'build'?"),
         ("my_factories:value", "unknown factory in my_factories: 'value'"),
         ("my_factories:broken", "my_factories:broken failed when called without arguments: OSError: no weights here"),
@@ -108,7 +109,7 @@ def test_wrong_targets_get_one_sentence(text: str, message: str, place: Path) ->
         if content is not None:
             (place / folder / "config.json").write_text(content)
     with pytest.raises(InputError) as caught:
-        open_target(text)
+        open_model(text)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -210,7 +211,7 @@ def copy_of(folder: Path, to: Path, without: tuple[str, ...] = (), **config: Any
 
 
 def test_a_hugging_face_folder(gpt2: Path) -> None:
-    target = open_target(str(gpt2))
+    target = open_model(str(gpt2))
     assert (target.kind, target.vocab_size, target.block_size) == ("hf", 5, 32)
     assert not target.model.training
     assert target.logits(IDX).shape == (1, 3, 5)
@@ -222,7 +223,7 @@ def test_a_hugging_face_folder(gpt2: Path) -> None:
 
 def test_a_folder_without_a_tokenizer(gpt2: Path, tmp_path: Path) -> None:
     bare = copy_of(gpt2, tmp_path / "bare", without=("tokenizer.json", "tokenizer_config.json"))
-    assert open_target(str(bare)).tokenizer is None
+    assert open_model(str(bare)).tokenizer is None
 
 
 def test_our_own_classes_are_known(tmp_path: Path) -> None:
@@ -232,7 +233,7 @@ def test_our_own_classes_are_known(tmp_path: Path) -> None:
 
     cfg = variant("linear-etd-ab2", n_layer=1, n_head=2, d_model=8, block_size=16, vocab_size=20)
     SympFormerForCausalLM(SympFormerConfig.from_model_config(cfg)).save_pretrained(tmp_path)
-    target = open_target(str(tmp_path))
+    target = open_model(str(tmp_path))
     assert (target.kind, target.vocab_size, target.block_size) == ("hf", 20, 16)
 
 
@@ -241,7 +242,7 @@ def test_foreign_code_is_refused_unless_trusted(gpt2: Path, tmp_path: Path) -> N
     folder = copy_of(gpt2, tmp_path / "foreign", model_type="never_seen", auto_map=auto_map)
     (folder / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     with pytest.raises(InputError, match="comes with code of its own: read it, then give --trust_remote_code"):
-        open_target(str(folder))
+        open_model(str(folder))
     assert not (tmp_path / "ran").exists()
 
 
@@ -260,20 +261,20 @@ def test_trusted_code_is_run(gpt2: Path, tmp_path: Path, monkeypatch: pytest.Mon
     auto_map = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
     folder = copy_of(gpt2, tmp_path / "foreign", model_type="never_seen", auto_map=auto_map)
     (folder / "own.py").write_text(OWN_CODE)
-    target = open_target(str(folder), trust_remote_code=True)
+    target = open_model(str(folder), trust_remote_code=True)
     assert type(target.model).__name__ == "Model"
-    assert torch.equal(target.logits(IDX), open_target(str(gpt2)).logits(IDX))
+    assert torch.equal(target.logits(IDX), open_model(str(gpt2)).logits(IDX))
 
 
 def test_folders_that_do_not_load(gpt2: Path, tmp_path: Path) -> None:
     pickled = copy_of(gpt2, tmp_path / "pickled", without=("model.safetensors",))
     (pickled / "pytorch_model.bin").write_bytes(b"anything")
     with pytest.raises(InputError, match="pickled weights are not read"):
-        open_target(str(pickled))
+        open_model(str(pickled))
     cut = copy_of(gpt2, tmp_path / "cut")
     (cut / "model.safetensors").write_bytes((gpt2 / "model.safetensors").read_bytes()[:100])
-    with pytest.raises(InputError, match=r"model\.safetensors is damaged: it is no safetensors file") as caught:
-        open_target(str(cut))
+    with pytest.raises(InputError, match="does not load as a Hugging Face language model") as caught:
+        open_model(str(cut))
     assert "\n" not in str(caught.value)
 
 
@@ -287,10 +288,10 @@ def test_missing_weights_are_not_made_up(gpt2: Path, tmp_path: Path) -> None:
         {name: value for name, value in weights.items() if name != lost}, folder / "model.safetensors", {"format": "pt"}
     )
     with pytest.raises(InputError, match=r"lack transformer\.h\.0\.attn\.c_attn\.weight"):
-        open_target(str(folder))
+        open_model(str(folder))
 
 
 def test_transformers_missing_is_said(gpt2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sympformer.loading.find_spec", lambda name: None)
+    monkeypatch.setattr("sympformer.opening.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install '.\[hf\]'"):
-        open_target(str(gpt2))
+        open_model(str(gpt2))

@@ -24,7 +24,7 @@ from sympformer.data import BlockSampler, Tokens, prepare, validation_blocks
 from sympformer.hf import optimizer_groups
 from sympformer.inertia import inertia_scalars
 from sympformer.studies.results.statistics import paired_difference
-from sympformer.training import learning_rate
+from sympformer.training.optimizer import learning_rate
 
 BATCH, WARM_UP = 8, 50
 # arm -> options of sf.accelerate; None: the model as it is

@@ -27,9 +27,10 @@ from sympformer.nn import View
 from sympformer.nn.attention.softmax import LOG_Z_BOUND, RHO_BOUND, Matrices, SoftmaxAttention, SoftmaxField
 from sympformer.nn.parts import merge_heads, split_heads
 from sympformer.progress import steps_with_progress
-from sympformer.training import evaluate_model, learning_rate, load_config, make_optimizers
 from sympformer.training.choices import choose_model
-from sympformer.training.optimizer import clip_gradients, set_learning_rate
+from sympformer.training.config import load_config
+from sympformer.training.evaluate import evaluate_model
+from sympformer.training.optimizer import clip_gradients, learning_rate, make_optimizers, set_learning_rate
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def main() -> None:
     parser.add_argument("--causal", action="store_true", help="without the leak, as a check of this script")
     parser.add_argument("--steps", type=int, help="stop after so many steps (the schedule stays that of the whole run)")
     options = parser.parse_args()
-    config = load_config(f"{options.run}/config.yaml")
+    config = load_config(f"{options.run}/train.yaml")
     prepared = open_tokens(config.data)
     cfg = choose_model(config.model, prepared.tokenizer)
     if cfg.stepper != "hamiltonian" or cfg.attention != "softmax" or cfg.form != "own":

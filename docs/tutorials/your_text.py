@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sympformer import training
 from sympformer.data import stories
+from sympformer.opening import Opened, open_model
+from sympformer.training.config import DataConfig, TrainConfig
+from sympformer.training.run import train as train_run
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Size:
     block_size: int = 128
 
 
-def main(folder: Path, size: Size) -> training.TrainedRun:
+def main(folder: Path, size: Size) -> Opened:
     """Write text, train, look at what came out."""
     texts = some_text(folder / "texts", size)
     out = train(texts, folder / "run", size)
@@ -49,7 +51,7 @@ def some_text(folder: Path, size: Size) -> Path:
 # documents is held out, and the loss on them is what counts. What is run is written down: the folder holds the recipe,
 # the code's version, the machine and the checksums of the data.
 def train(texts: Path, out: Path, size: Size) -> Path:
-    config = training.TrainConfig(
+    config = TrainConfig(
         model={
             "variant": "softmax-exp-euler",
             "n_layer": size.n_layer,
@@ -57,21 +59,21 @@ def train(texts: Path, out: Path, size: Size) -> Path:
             "n_head": 4,
             "block_size": size.block_size,
         },
-        data=training.DataConfig(corpus=str(texts), separator="blank", tokenizer=size.tokenizer),
+        data=DataConfig(corpus=str(texts), separator="blank", tokenizer=size.tokenizer),
         steps=size.steps,
         eval_every=max(size.steps // 3, 1),
         out=str(out),
     )
-    training.run_training(config)
+    train_run(config)
     return out
 
 
 # ## Look at it
 #
-# `load_run` needs nothing but the folder. Bits per byte compare models with different tokenizers; nats per token do
+# `open_model` needs nothing but the folder. Bits per byte compare models with different tokenizers; nats per token do
 # not. The learned step sizes and dampings, layer by layer, are in `metrics.jsonl`.
-def look_at(out: Path) -> training.TrainedRun:
-    run = training.load_run(out)
+def look_at(out: Path) -> Opened:
+    run = open_model(out)
     print(run.model.describe())
     print(run.sample("One day", max_new_tokens=60, seed=0))
     return run

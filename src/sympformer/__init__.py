@@ -21,6 +21,7 @@ _LAZY: dict[str, str] = {
     "build_model": "sympformer.models",
     "decelerate": "sympformer.inertia",
     "load_accelerated": "sympformer.inertia",
+    "open_model": "sympformer.opening",
     "register": "sympformer.nn",
     "variant": "sympformer.models",
     "watch": "sympformer.watching",
@@ -40,6 +41,7 @@ if TYPE_CHECKING:  # type checkers see what the names are
     from sympformer.models import build_model as build_model
     from sympformer.models import variant as variant
     from sympformer.nn import register as register
+    from sympformer.opening import open_model as open_model
     from sympformer.watching import watch as watch
 else:
     __getattr__, __dir__ = lazy_names(__name__, _LAZY)

@@ -35,7 +35,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "eval": ("sympformer.studies.scoring.evaluate:evaluate", "score a trained model on text and on probes"),
     "export": ("sympformer.exchange.commands:export", "make a Hugging Face folder of a trained run, push it to a hub"),
     "flow": ("sympformer.studies.flow.command:flow", "run particle flows and draw tokens, energies and oracle calls"),
-    "import": ("sympformer.exchange.commands:import_", "make a run folder of an exported one"),
     "play": ("sympformer.studies.play.page:play", "write a page in which a flow of particles runs live in the browser"),
     "report": (
         "sympformer.studies.compare.command:report",

@@ -19,7 +19,6 @@ from typing import Any
 from sympformer import __version__, machine
 
 ROOT = Path(__file__).parent
-CONTINUED = "continued_by"  # in a run's environment: codes that took it up again, each where it differs from before
 
 
 @dataclass(frozen=True)
@@ -44,11 +43,6 @@ def code_in(record: Mapping[str, Any]) -> Code:
     """The code that `to_dict` wrote into a record, among other things."""
     source = record.get("source")
     return Code(record.get("sympformer"), source, record.get("commit")) if source else Code(None, None)
-
-
-def codes_in(environment: Mapping[str, Any]) -> list[Code]:
-    """The codes that trained a run, in order: the one it began with, and those that continued it."""
-    return [code_in(environment), *map(code_in, environment.get(CONTINUED, []))]
 
 
 def distinct(codes: Iterable[Code]) -> list[Code]:

@@ -13,7 +13,7 @@ from sympformer.audit import AuditReport, AuditRow, assert_causal, audit_model, 
 from sympformer.audit.auditor import CHECKS, FUTURE
 from sympformer.audit.report import MEANINGS
 from sympformer.errors import InputError
-from sympformer.loading import logits_of, token_tables
+from sympformer.models.foreign import logits_of, token_tables
 from sympformer.nn import Encoder
 from tests.audit import toys
 

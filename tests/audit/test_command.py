@@ -10,7 +10,7 @@ import torch
 from sympformer import cli
 from sympformer.audit import AuditReport
 from sympformer.audit.auditor import CHECKS, FUTURE
-from sympformer.loading import open_target
+from sympformer.opening import open_model
 
 ROOT = Path(__file__).parents[2]
 LEAKING = "docs/examples/leaking_model.py"
@@ -46,7 +46,7 @@ def test_the_leaking_example_is_caught(target: str, capsys: pytest.CaptureFixtur
 
 def test_the_leaking_example_can_be_trained() -> None:
     """It is a model that one could have written: it has gradients, and learns."""
-    model = open_target(LEAKING).model.train()
+    model = open_model(LEAKING).model.train()
     idx = torch.arange(12).unsqueeze(0)
     torch.nn.functional.cross_entropy(model(idx)[0, :-1], idx[0, 1:]).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())

@@ -14,9 +14,10 @@ import sympformer as sf
 from sympformer import audit, data
 from sympformer.data import Tokens as Prepared
 from sympformer.models import perturb_
-from sympformer.training import TrainConfig, run_training
-from sympformer.training import run as runs
-from sympformer.training.checkpoint import CheckpointFolder, Progress, model_tensors
+from sympformer.training.checkpoint import Progress, model_tensors, save_best
+from sympformer.training.config import TrainConfig
+from sympformer.training.folder import RunFolder
+from sympformer.training.run import train
 
 MODEL: dict[str, Any] = {"n_layer": 2, "n_head": 2, "d_model": 16, "block_size": 32}
 RunMaker = Callable[..., Path]
@@ -58,7 +59,7 @@ def config(prepared: Prepared, out: Path, model: dict[str, Any]) -> TrainConfig:
 def trained(prepared: dict[str, Prepared], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two steps with a byte-pair tokenizer."""
     out = tmp_path_factory.mktemp("trained") / "run"
-    return run_training(config(prepared["bpe"], out, {}), bar=False).folder
+    return train(config(prepared["bpe"], out, {}), bar=False).folder
 
 
 @pytest.fixture(scope="session")
@@ -70,10 +71,10 @@ def make_run(prepared: dict[str, Prepared], tmp_path_factory: pytest.TempPathFac
         out = tmp_path_factory.mktemp("made") / "run"
         options = {"vocab_size": tokens.tokenizer.padded_vocab_size, **MODEL, **model}
         cfg = sf.variant(options.pop("variant"), options.pop("preset", "tuned"), **options)
-        runs.create(config(tokens, out, model), cfg, tokens).release()
+        RunFolder.create(config(tokens, out, model), cfg, tokens, None)
         network = sf.build_model(cfg, seed=1)
         perturb_(network)
-        CheckpointFolder(out / runs.CHECKPOINTS).save_best(Progress(step=1), model_tensors(network))
+        save_best(out, Progress(step=1), model_tensors(network))
         return out
 
     return make

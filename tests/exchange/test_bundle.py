@@ -60,7 +60,7 @@ def test_what_the_model_does_not_need_stays_behind(files: dict[str, str]) -> Non
     for stranger in ("sympformer_progress", "sympformer_flows_simulate", "sympformer_training_run", "sympformer"):
         assert f"{stranger}.py" not in files
     packages = {module.split(".")[0] for source in files.values() for module in own_imports(source)}
-    assert packages - sys.stdlib_module_names <= {"torch", "transformers", "huggingface_hub", "numpy", "yaml"}
+    assert packages - sys.stdlib_module_names <= {"torch", "numpy", "transformers", "huggingface_hub", "yaml"}
 
 
 def test_the_files_say_where_they_come_from(files: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sympformer.exchange import export_run
-from sympformer.training import load_run
+from sympformer.opening import open_model
 from tests.exchange.conftest import RunMaker
 from tests.exchange.upload_server import serve
 
@@ -76,7 +76,7 @@ def assert_like_the_runs(names: list[tuple[str, str | None]], runs: list[Path], 
     for line, folder in zip(done.stdout.splitlines(), runs, strict=True):
         module, logits, (cached, plain), ids = json.loads(line)
         assert module.startswith("transformers_modules.")
-        trained = load_run(folder)
+        trained = open_model(folder)
         with torch.no_grad():
             expected = trained.model(torch.tensor(IDS)).logits
         torch.testing.assert_close(torch.tensor(logits), expected, rtol=0, atol=1e-6)

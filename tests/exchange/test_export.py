@@ -15,14 +15,14 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from sympformer import audit, cli
 from sympformer.errors import InputError
-from sympformer.exchange import export_run, import_run
+from sympformer.exchange import export_run
 from sympformer.exchange.card import CardFacts, card
 from sympformer.exchange.record import RECORD, read_record
 from sympformer.models import VARIANTS, LanguageModel
-from sympformer.provenance import codes_in, this_code
-from sympformer.training import load_run
-from sympformer.training.checkpoint import CheckpointFolder, Progress
-from sympformer.training.run import run_codes
+from sympformer.opening import open_model
+from sympformer.provenance import this_code
+from sympformer.training.checkpoint import Checkpoints, Progress
+from sympformer.training.folder import RunFolder
 from tests.exchange.conftest import RunMaker, load
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
@@ -47,24 +47,12 @@ def assert_same_logits(theirs: Any, own: LanguageModel) -> None:
         assert (theirs(ids).logits - plain).abs().max() <= 1e-6 * plain.abs().max().clamp_min(1)
 
 
-def assert_same_run(one: Path, other: Path) -> None:
-    """Weights bit for bit, configs and tokenizers equal."""
-    first, second = load_run(one), load_run(other)
-    assert first.model.cfg == second.model.cfg
-    assert first.config == second.config
-    assert first.tokenizer.describe() == second.tokenizer.describe()
-    weights, again = first.model.state_dict(), second.model.state_dict()
-    assert weights.keys() == again.keys()
-    assert all(torch.equal(weights[name], again[name]) for name in weights)
-    assert first.checkpoint.progress.step == second.checkpoint.progress.step
-
-
 @every_variant
 @pytest.mark.usefixtures("quick_audit")
-def test_every_variant_there_and_back(variant: str, make_run: RunMaker, tmp_path: Path) -> None:
-    run, out, back = make_run(variant=variant), tmp_path / "out", tmp_path / "back"
+def test_every_variant(variant: str, make_run: RunMaker, tmp_path: Path) -> None:
+    run, out = make_run(variant=variant), tmp_path / "out"
     export_run(run, out)
-    theirs, own = load(out), load_run(run).model
+    theirs, own = load(out), open_model(run).model
     assert_same_logits(theirs, own)
     ids = tokens(own.cfg.vocab_size)
     greedy = [theirs.generate(ids[:, :5], do_sample=False, use_cache=c, max_length=20) for c in (True, False)]
@@ -72,8 +60,7 @@ def test_every_variant_there_and_back(variant: str, make_run: RunMaker, tmp_path
     expected = own.generate(ids[:, :5], 15, temperature=0, stop_tokens=(theirs.config.eos_token_id,))
     assert isinstance(expected, torch.Tensor)
     assert torch.equal(greedy[0], expected)
-    import_run(out, back)
-    assert_same_run(run, back)
+    assert open_model(out).about["sha256"] == open_model(run).about["sha256"]
 
 
 @pytest.mark.slow
@@ -97,12 +84,11 @@ def test_audit_of_the_exported_folder(variant: str, make_run: RunMaker, tmp_path
     ids=lambda options: "-".join(map(str, *options.items())),
 )
 @pytest.mark.usefixtures("quick_audit")
-def test_other_choices_there_and_back(options: dict[str, object], make_run: RunMaker, tmp_path: Path) -> None:
+def test_other_choices(options: dict[str, object], make_run: RunMaker, tmp_path: Path) -> None:
     run = make_run(variant="softmax-exp-euler", **options)
     export_run(run, tmp_path / "out")
-    assert_same_logits(load(tmp_path / "out"), load_run(run).model)
-    import_run(tmp_path / "out", tmp_path / "back")
-    assert_same_run(run, tmp_path / "back")
+    assert_same_logits(load(tmp_path / "out"), open_model(run).model)
+    assert open_model(tmp_path / "out").about["sha256"] == open_model(run).about["sha256"]
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
@@ -117,22 +103,11 @@ def test_who_may_read_it(umask: int, trained: Path, tmp_path: Path) -> None:
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / "out").iterdir()} == {0o666 & ~umask}
 
 
-@pytest.mark.usefixtures("quick_audit")
-def test_a_trained_run_there_and_back_twice(trained: Path, exported: Path, tmp_path: Path) -> None:
-    import_run(exported, tmp_path / "one")
-    assert_same_run(trained, tmp_path / "one")
-    export_run(tmp_path / "one", tmp_path / exported.name)
-    again = tmp_path / exported.name
-    for file in exported.iterdir():
-        if file.name not in (RECORD, "README.md"):  # these two tell of the audit, and the second one was the quick one
-            assert (again / file.name).read_bytes() == file.read_bytes(), file.name
-    first, second = read_record(exported), read_record(again)
-    assert first is not None
-    assert second is not None
-    assert (first.evaluation, first.config, first.files) == (second.evaluation, second.config, second.files)
-    # the code that trained, and the one that exported, go with the folder and come back
-    assert first.environment["exported_by"] == this_code().to_dict()
-    assert run_codes(tmp_path / "one") == run_codes(trained) == codes_in(first.environment) == [this_code()]
+def test_the_record_tells_the_code(trained: Path, exported: Path) -> None:
+    record = read_record(exported)
+    assert record is not None
+    assert record.environment["exported_by"] == this_code().to_dict()
+    assert record.environment["codes"] == [code.to_dict() for code in RunFolder.open(trained).codes]
     assert f"| code | {this_code().label} |" in (exported / "README.md").read_text()
 
 
@@ -142,7 +117,7 @@ def test_what_the_folder_holds(trained: Path, exported: Path) -> None:
         "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
         "README.md", "modeling_sympformer.py", "configuration_sympformer.py", "sympformer_nn_parts.py", RECORD,
     }  # fmt: skip
-    run = load_run(trained)
+    run = open_model(trained)
     config = AutoConfig.from_pretrained(exported)
     assert config.to_model_config() == run.model.cfg
     assert config.auto_map["AutoModelForCausalLM"] == "modeling_sympformer.SympFormerForCausalLM"
@@ -168,8 +143,7 @@ def test_the_card_is_filled_from_the_run(exported: Path, trained: Path) -> None:
     assert loaded.data.pipeline_tag == "text-generation"
     assert "softmax-exp-euler" in (loaded.data.tags or [])
     metrics = {result.metric_type: result.metric_value for result in loaded.data.eval_results or []}
-    best = load_run(trained).checkpoint.progress.best_loss
-    assert best is not None
+    best = min(row["validation_loss"] for row in RunFolder.open(trained).metrics() if "validation_loss" in row)
     assert metrics["validation_loss"] == best
     for fact in (
         "storybook:200",
@@ -219,25 +193,19 @@ def test_a_failed_audit_is_said(trained: Path, tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_command(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, back = tmp_path / "out", tmp_path / "back"
+    out = tmp_path / "out"
     assert cli.main(["export", str(trained), str(out), "--which", "last"]) == 0
     assert capsys.readouterr().out == f"{out}: the model of {trained}, step 2 (last), audit passed\n"
     assert json.loads((out / RECORD).read_text())["which"] == "last"
-    assert cli.main(["import", str(out), str(back)]) == 0
-    captured = capsys.readouterr()
-    assert "a run folder" in captured.out
-    assert captured.err.startswith("not known: the optimizer's state")
-    assert cli.main(["sample", str(back), "--max_new_tokens", "4"]) == 0
-    assert cli.main(["eval", str(back), "--tokens", "200", "--trust_data"]) == 0
-    assert "nats per token" in capsys.readouterr().out
+    assert cli.main(["sample", str(out), "--max_new_tokens", "4"]) == 0
 
 
 @pytest.mark.usefixtures("quick_audit")
 def test_which_weights(make_run: RunMaker, tmp_path: Path) -> None:
     run = make_run(variant="softmax-baseline")
-    best = load_run(run).model.state_dict()
+    best = open_model(run).model.state_dict()
     last = {name: tensor + 1 for name, tensor in best.items()}
-    CheckpointFolder(run / "checkpoints").save(Progress(step=7), last, {})
+    Checkpoints(run).save(Progress(step=7), last, {})
     for which, weights, step in (("best", best, 1), ("last", last, 7)):
         record = export_run(run, tmp_path / which, which)
         assert (record.which, record.progress["step"]) == (which, step)
@@ -247,7 +215,7 @@ def test_which_weights(make_run: RunMaker, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("held", ["file", "full"])
 def test_a_place_that_holds_something_is_refused(
-    held: str, trained: Path, exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    held: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
     if held == "file":
@@ -255,10 +223,9 @@ def test_a_place_that_holds_something_is_refused(
     else:
         out.mkdir()
         (out / "mine").write_text("mine")
-    for command, source in (("export", trained), ("import", exported)):
-        assert cli.main([command, str(source), str(out)]) == 2
-        what = "is a file" if held == "file" else "is not empty"
-        assert capsys.readouterr().err == f"sympformer: error: {out} {what}: leave it, and choose another folder\n"
+    assert cli.main(["export", str(trained), str(out)]) == 2
+    what = "is a file" if held == "file" else "is not empty"
+    assert capsys.readouterr().err == f"sympformer: error: {out} {what}: leave it, and choose another folder\n"
     assert (out if held == "file" else out / "mine").read_text() == "mine"
 
 

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from sympformer.exchange import export_run
-from sympformer.training import TrainedRun, load_run
+from sympformer.opening import Opened, open_model
 from tests.exchange.conftest import RunMaker
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "lm_eval"
 ROWS = [json.loads(line) for line in (EXAMPLE / "stories.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def log_likelihood(run: TrainedRun, beginning: str, ending: str) -> float:
+def log_likelihood(run: Opened, beginning: str, ending: str) -> float:
     seen, ids = len(run.tokenizer.encode(beginning)), run.tokenizer.encode(f"{beginning} {ending}")
     with torch.no_grad():
         logs = run.model(torch.tensor([ids])).logits[0].log_softmax(-1)
@@ -50,7 +50,7 @@ def test_lm_eval_scores_as_we_do(make_run: RunMaker, tmp_path: Path) -> None:
     (samples,) = (tmp_path / "results").rglob("samples_story_endings*.jsonl")
     scored = [json.loads(line) for line in samples.read_text().splitlines()]
     assert len(scored) == len(ROWS)
-    run = load_run(made)
+    run = open_model(made)
     for sample in scored:
         for ending, response in zip(("right", "wrong"), sample["resps"], strict=True):
             expected = log_likelihood(run, sample["doc"]["beginning"], sample["doc"][ending])

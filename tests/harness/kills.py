@@ -84,7 +84,7 @@ def attack(folder: Path, work: Path, count: int, seed: int = 0) -> Tally:
         if _fresh(folder, work, needs, command, draw.uniform(0.0, lasts[name]))[0] not in (None, 0):
             tally.note("traceback", f"{i} {name}")
         with inside(work):
-            made = (Path(makes) / "config.yaml").exists() if name == "train" else False
+            made = (Path(makes) / "run.json").exists() if name == "train" else False
             whole = name == "export" and Path("export/config.json").exists()
             code, _ = child(again if name != "train" or made else command, None) if not whole else (0, 0.0)
             tally.cases += 1

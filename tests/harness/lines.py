@@ -14,16 +14,16 @@ BAD = [
     "", " ", "0", "-1", "08", "1e-320", "1e400", "nan", "-inf", "99999999999999999999", "9" * 400, "x" * 300, "[]",
     "{}", "[[[[", "null", "true", "~", "\x1b[2J", "a\udcff", "&a [*a, *a]", "!!python/name:os.system", "data/..",
     "zero", "null", "fifo", "fifo.yaml", "bomb.yaml", "latin.yaml", "data", "run",
-    "export", "data/sheet.json", "run/config.yaml", "small.yaml", "1.5", "é", "[/]", "$x^{", "a\nb", "a\tb",
+    "export", "data/sheet.json", "run/train.yaml", "small.yaml", "1.5", "é", "[/]", "$x^{", "a\nb", "a\tb",
     "{a: 1}", "2001-99-99", "12:30:45", "<script>", "softmax-exp-euler", "bpe:257", "bpe:x", "storybook:1",
     "storybook:0", "hub:", "gpt2:zero", "auto",
 ]  # fmt: skip
-SMALL = [*MODEL, "--steps=1", "--tokens=32", "--batch_size=2", "--eval_tokens=32", "--sample_tokens=2"]
+SMALL = [*MODEL, "--steps=1", "--batch_size=2", "--eval_tokens=32", "--sample_tokens=2"]
 TRAINING = ["steps", "tokens", "batch_size", "accumulate", "lr", "min_lr_ratio", "warm_up", "optimizer", "weight_decay"]
 TRAINING += ["betas", "clip", "precision", "log_every", "eval_every", "eval_tokens", "sample_every", "sample_prompt"]
 TRAINING += ["checkpoint_every", "keep_last", "seed", "device", "strategy", "tensorboard", "resume", "config", "model"]
 TRAINING += ["data", "data.corpus", "data.tokenizer", "data.folder", "data.validation", "data.test", "data.separator"]
-TRAINING += ["data.limit", "data.column", "data.overlap_words", "trust_data", "out"]
+TRAINING += ["data.limit", "data.column", "data.overlap_words", "out"]
 TRAINING += [f"model.{name}" for name in ("variant", "preset", "stepper", "n_layer", "n_head", "d_model", "dropout")]
 TRAINING += [
     f"model.{name}" for name in ("block_size", "h_x", "mu", "form", "heads", "causal", "mlp_ratio", "integrator")
@@ -38,12 +38,11 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
     "sample": (["run", "--max_new_tokens=2"], ["prompt", "n", "temperature", "top_k", "top_p", "seed", "which"]),
     "eval": (
         ["run", "--tokens=32"],
-        ["data", "split", "which", "tokens", "batch_size", "trust_remote_code", "trust_data"],
+        ["data", "split", "which", "tokens", "batch_size", "trust_remote_code"],
     ),
     "audit": (["linear-ab2", "--length=4"], ["vocab_size", "length", "seed", "json", "trust_remote_code"]),
     "describe": (["softmax-ab2"], ["preset", "n_layer", "d_model"]),
     "export": (["run", "new"], ["which", "push", "private"]),
-    "import": (["export", "new"], ["out", "folder"]),
     "report": (["run", "--out=page.html"], ["out", "baseline", "metric"]),
     "data prepare": (
         ["--corpus=storybook:40", "--tokenizer=byte", "--out=new"],
@@ -60,7 +59,7 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
     ),
 }
 # where every valid line is dear, spoil at least one thing
-ALWAYS_SPOILT = {"export", "import", "report", "compare", "audit", "flow"}
+ALWAYS_SPOILT = {"export", "report", "compare", "audit", "flow"}
 NOT_SPOILT_BY_LARGE = {"n", "jobs"}
 
 

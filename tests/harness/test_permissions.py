@@ -29,7 +29,6 @@ PREPARE = ["data", "prepare", "--corpus=storybook:80", "--tokenizer=byte", "--ou
 # what cannot be written to, a command
 READ_ONLY: list[tuple[str, list[str]]] = [
     (".", ["export", "run", "new"]),
-    (".", ["import", "export", "new"]),
     (".", ["compare", "small.yaml", "--out=new"]),
     (".", ["audit", "run", "--length=4", "--json=new"]),
     (".", NEW_RUN),
@@ -40,14 +39,14 @@ READ_ONLY: list[tuple[str, list[str]]] = [
 # what cannot be read, a command
 UNREADABLE: list[tuple[str, list[str]]] = [
     ("run", ["sample", "run"]),
-    ("run/config.yaml", ["export", "run", "new"]),
-    ("run/model.json", RESUME),
+    ("run/train.yaml", ["export", "run", "new"]),
+    ("run/config.json", RESUME),
     ("run/metrics.jsonl", ["report", "run", "--out=new"]),
     ("run/checkpoints", ["audit", "run", "--length=4"]),
     ("data/sheet.json", ["eval", "run", "--data=data"]),
     ("data/validation.bin", RESUME),
     ("export/config.json", ["audit", "export", "--length=4"]),
-    ("export/model.safetensors", ["import", "export", "new"]),
+    ("export/model.safetensors", ["sample", "export"]),
     ("export/tokenizer.json", ["eval", "export", "--data=data"]),
     ("small.yaml", COMPARE),
     ("compare/steps.json", COMPARE),
@@ -57,7 +56,6 @@ UNREADABLE: list[tuple[str, list[str]]] = [
 FULL: list[tuple[list[str], int, bool]] = [
     (["export", "run", "new"], 12_000, False),  # not even the weights, which a library of its own writes
     (["export", "run", "new"], 17_000, False),
-    (["import", "export", "new"], 9_000, False),
     (["compare", "small.yaml", "--out=new"], 9_000, True),
     (["compare", "small.yaml", "--out=compare"], 9_000, True),  # all is trained: only tables and pages are written
     (["audit", "run", "--length=4", "--json=new"], 500, False),

@@ -14,8 +14,8 @@ from sympformer import cli
 from sympformer.errors import InputError
 from sympformer.hf import optimizer_groups
 from sympformer.inertia import KEY, inertia_scalars
-from sympformer.loading import open_target
 from sympformer.nn import perturb_
+from sympformer.opening import open_model
 from tests.inertia.cases import FAMILIES, TEXT_FAMILIES, family, given, wake
 from tests.test_cli import error_of
 
@@ -190,7 +190,7 @@ def test_the_audit_takes_accelerated_models(tmp_path: Path, capsys: pytest.Captu
     assert cli.main(["audit", "tests.inertia.test_hugging_face:build", "--length", "6"]) == 0
     assert cli.main(["audit", str(tmp_path / "fast"), "--length", "6"]) == 0
     assert "fast passes" in capsys.readouterr().out.replace("\n", "")
-    opened, ids = open_target(str(tmp_path / "fast")), given("gpt2")["input_ids"]
+    opened, ids = open_model(str(tmp_path / "fast")), given("gpt2")["input_ids"]
     assert torch.equal(opened.logits(ids), model(ids).logits)
     values = json.loads((tmp_path / "fast" / "config.json").read_text())
     (tmp_path / "fast" / "config.json").write_text(json.dumps(values | {KEY: {"integrator": "ab3", "width": 16}}))

@@ -5,8 +5,8 @@ from torch import Tensor
 
 from sympformer.audit import checks
 from sympformer.audit.auditor import chunked_logits
-from sympformer.loading import Logits, logits_of
 from sympformer.models import LanguageModel
+from sympformer.models.foreign import Logits, logits_of
 from tests.models.cases import tokens
 
 ANY = 0.0  # the tests here have their own tolerances

@@ -1,4 +1,4 @@
-"""Runs that begin with the weights of others, and runs that are given more to do."""
+"""Runs that begin with the weights of others, runs that are given more to do, and what may be said again."""
 
 import json
 import shutil
@@ -7,22 +7,27 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from sympformer import data
+import sympformer as sf
+from sympformer import cli, data
 from sympformer.errors import InputError
-from sympformer.training import TrainConfig, load_run, run_training
-from sympformer.training import run as runs
-from sympformer.training.checkpoint import CheckpointFolder
-from sympformer.training.metrics import read_metrics
+from sympformer.training.checkpoint import best_step
+from sympformer.training.config import TrainConfig
+from sympformer.training.folder import RunFolder
 from sympformer.training.optimizer import learning_rate
-from tests.training.conftest import ConfigMaker
+from sympformer.training.run import resumed, train
+from tests.training.conftest import ConfigMaker, Killed, assert_same_run, kill_at
 
 
-@pytest.fixture
-def first(make_config: ConfigMaker, tmp_path: Path) -> Path:
-    """A run of another variant than the default."""
-    config = make_config({"variant": "softmax-yuriiformer"}, out=str(tmp_path / "first"), steps=4)
-    return run_training(config).folder
+@pytest.fixture(scope="module")
+def first(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of another variant than the default. Not to be changed."""
+    out = str(tmp_path_factory.mktemp("first") / "run")
+    model = {"variant": "softmax-yuriiformer", "n_layer": 2, "n_head": 2, "d_model": 16, "block_size": 16}
+    sizes = {"steps": 4, "batch_size": 4, "eval_tokens": 256, "sample_tokens": 5, "eval_every": 4}
+    config = {"data": {"folder": str(prepared)}, "model": model, "out": out, **sizes}
+    return train(TrainConfig.from_dict(config), bar=False).folder
 
 
 def begun(make_config: ConfigMaker, first: Path, **options: Any) -> TrainConfig:
@@ -31,67 +36,54 @@ def begun(make_config: ConfigMaker, first: Path, **options: Any) -> TrainConfig:
     return TrainConfig.from_dict({name: value for name, value in config.items() if name != "model"})
 
 
-def environment(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "environment.json").read_text())
-    return found
+def last(folder: Path) -> dict[str, torch.Tensor]:
+    return dict(sf.open_model(folder, "last").model.state_dict())
 
 
-def weights(folder: Path, which: str = "last") -> dict[str, Any]:
-    return dict(load_run(folder, which).model.state_dict())
-
-
-def same(mine: dict[str, Any], other: dict[str, Any]) -> bool:
-    return mine.keys() == other.keys() and all(bool((mine[name] == other[name]).all()) for name in mine)
+def same(mine: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return mine.keys() == other.keys() and all(torch.equal(mine[name], other[name]) for name in mine)
 
 
 # --- the weights of others
 
 
 def test_a_run_begins_with_the_weights_of_another(make_config: ConfigMaker, first: Path) -> None:
-    config = begun(make_config, first, steps=1, lr=1e-12, weight_decay=0.0)
-    folder = run_training(config).folder
-    before, after = weights(first, "best"), weights(folder)
-    assert all(np.allclose(before[name], after[name], atol=1e-9) for name in before)
-    stored = load_run(folder)
-    assert stored.model.cfg == load_run(first).model.cfg
-    assert stored.config.model["stepper"] == "nesterov"  # the recipe in full
-    assert stored.config.init_from == str(first)
-    best = CheckpointFolder(first / runs.CHECKPOINTS).steps("best")[-1]
-    note = environment(folder)["init_from"]
-    assert (note["folder"], note["step"]) == (str(first), best)
-    manifest = json.loads((first / runs.CHECKPOINTS / f"best-{best:08d}" / "manifest.json").read_text())
-    assert note["sha256"] == [manifest["model.safetensors"]["sha256"]]
-    assert read_metrics(folder)[0]["step"] == 1  # its own steps, its own optimizer
+    folder = train(begun(make_config, first, steps=1, lr=1e-12, weight_decay=0.0)).folder
+    before, after = sf.open_model(first), sf.open_model(folder, "last")
+    weights = after.model.state_dict()
+    assert all(np.allclose(value, weights[name], atol=1e-9) for name, value in before.model.state_dict().items())
+    assert after.model.cfg == before.model.cfg
+    run = RunFolder.open(folder)
+    assert run.config.model["stepper"] == "nesterov"  # the recipe in full
+    assert run.config.init_from == str(first)
+    assert run.record["init_from"] == {"folder": str(first), "step": best_step(first), "sha256": before.about["sha256"]}
+    assert run.metrics()[0]["step"] == 1  # its own steps, its own optimizer
 
 
-def test_it_is_resumed_without_the_other(make_config: ConfigMaker, first: Path, tmp_path: Path) -> None:
-    """Text is prepared with the other's tokenizer, which the new run keeps. Killed at any step, it is the same run."""
+def test_it_is_resumed_without_the_other(
+    make_config: ConfigMaker, first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Text is prepared with the other's tokenizer, which the new run keeps. Killed before its first own checkpoint,
+    and after it, it is the same run.
+    """
+    other = Path(shutil.copytree(first, tmp_path / "other"))
     (tmp_path / "mine.txt").write_text("A fox sat on a box. " * 300)
-    text = {"corpus": str(tmp_path / "mine.txt")}
-    config = begun(make_config, first, data=text, steps=4, checkpoint_every=2)
-    whole = weights(run_training(config.replace(out=str(tmp_path / "whole"))).folder)
-    folder = run_training(config).folder
-    assert load_run(folder).tokenizer.fingerprint == load_run(first).tokenizer.fingerprint
-    shutil.rmtree(folder / runs.CHECKPOINTS / "step-00000004")
-    shutil.rmtree(first)
-    run_training(config, resume=True)
-    assert same(weights(folder), whole)
-    assert runs.open_own_data(folder, load_run(folder).config).tokenizer.name == "byte"
-
-
-def test_a_run_that_did_not_come_to_its_first_checkpoint(make_config: ConfigMaker, first: Path) -> None:
-    config = begun(make_config, first, steps=2, checkpoint_every=1)
-    folder = run_training(config).folder
-    last = weights(folder)
-    for path in (folder / runs.CHECKPOINTS).glob("*-0000000[12]"):
-        shutil.rmtree(path)
-    (folder / "metrics.jsonl").unlink()
-    # keep_last took the start away; put it back as it was at the beginning
-    fresh = run_training(config.replace(out=str(folder.parent / "fresh"), keep_last=9)).folder
-    shutil.copytree(fresh / runs.CHECKPOINTS / "step-00000000", folder / runs.CHECKPOINTS / "step-00000000")
-    assert same(weights(folder), weights(first, "best"))
-    run_training(TrainConfig(out=str(folder)), resume=True)
-    assert same(weights(folder), last)
+    config = begun(make_config, other, data={"corpus": str(tmp_path / "mine.txt")}, steps=4, checkpoint_every=2)
+    whole = train(config.replace(out=str(tmp_path / "whole"))).folder
+    with monkeypatch.context() as patch:
+        kill_at(patch, 1)
+        with pytest.raises(Killed):
+            train(config)
+    folder = Path(str(config.out))
+    assert same(last(folder), dict(sf.open_model(other).model.state_dict()))
+    shutil.rmtree(other)
+    for step in (3, 4):
+        with monkeypatch.context() as patch:
+            kill_at(patch, step - 1)
+            with pytest.raises(Killed) if step == 3 else monkeypatch.context():
+                train(TrainConfig(out=str(folder)), resume=True)
+    assert_same_run(whole, folder)
+    assert RunFolder(folder).tokens().tokenizer.fingerprint == RunFolder(first).tokenizer.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -110,56 +102,100 @@ def test_another_model_is_refused(
 ) -> None:
     config = begun(make_config, first).to_dict() | {"model": {}}
     with pytest.raises(InputError, match=message):
-        run_training(TrainConfig.from_dict(config | options))
+        train(TrainConfig.from_dict(config | options))
     assert not (tmp_path / "run").exists()
 
 
 def test_other_tokens_are_refused(make_config: ConfigMaker, first: Path, tmp_path: Path) -> None:
     other = data.prepare("storybook:60", "bpe:300", tmp_path / "bpe", validation=0.2).folder
     with pytest.raises(InputError, match=r"were made by bpe:300, another tokenizer than that of the model"):
-        run_training(begun(make_config, first, data={"folder": str(other)}))
+        train(begun(make_config, first, data={"folder": str(other)}))
 
 
 def test_dropout_may_be_another(make_config: ConfigMaker, first: Path) -> None:
     config = begun(make_config, first, steps=1).replace(model={"dropout": 0.3, "n_layer": 2})
-    assert load_run(run_training(config).folder).model.cfg.dropout == 0.3
+    assert sf.open_model(train(config).folder).model.cfg.dropout == 0.3
+
+
+# --- what may be said again
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--lr 0.016", None),  # as by default: what was typed counts, not what differs
+        ("--lr 16e-2", "has lr = 0.016, not 0.16: leave the option out to continue the run"),
+        ("--model.n_layer 2 --model.d_model 16", None),
+        ("--model.n_layer 4", "has model.n_layer = 2, not 4"),
+        ("--model.transport none", "has model.transport = 'positions', not 'none'"),
+        ("--data.corpus tinystories", "has data.corpus = 'storybook', not 'tinystories'"),
+        ("--data.validation 0.5", "has data.validation = 0.05, not 0.5"),
+        ("--seed 1", "has seed = 0, not 1"),
+        ("--steps 8", None),
+        ("--steps 7", "has 8 steps to do, and 7 are asked for: that can only grow"),
+        ("--keep_last 7 --strategy ddp", None),
+    ],
+)
+def test_options_of_a_run_that_is_continued(
+    words: str, message: str | None, copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    code = cli.main(["train", "--resume", "--out", str(copied), *words.split()])
+    assert code == (0 if message is None else 2)
+    assert (message or "the run is complete") in capsys.readouterr().err
+
+
+def test_the_default_is_heard_where_the_run_has_another(make_config: ConfigMaker, capsys: Any) -> None:
+    folder = train(make_config(steps=1, lr=0.006)).folder
+    assert cli.main(["train", "--resume", "--lr", "16e-3", "--out", str(folder)]) == 2
+    assert "has lr = 0.006, not 0.016" in capsys.readouterr().err
+
+
+def test_what_changes_no_result_may_change(make_config: ConfigMaker) -> None:
+    config = make_config(steps=4)
+    run = RunFolder.open(train(config).folder)
+    again = resumed(run, TrainConfig(out=config.out, keep_last=7, strategy="ddp").named())
+    assert again == config.replace(keep_last=7, strategy="ddp")
+    with pytest.raises(InputError, match="holds a run: continue it with --resume"):
+        train(config)
 
 
 # --- more to do
 
 
-def test_more_steps_for_a_finished_run(
-    make_config: ConfigMaker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_more_steps_for_a_finished_run(make_config: ConfigMaker, tmp_path: Path, capsys: Any) -> None:
     """The rate is that of the longer cosine from there on; a resumed run keeps its new budget, bit for bit."""
     config = make_config(steps=4, checkpoint_every=2)
-    folder = run_training(config).folder
-    tokens = 10 * config.batch_size * 16
+    folder = train(config).folder
     shutil.copytree(folder, tmp_path / "twin")
     capsys.readouterr()
-    result = run_training(TrainConfig(out=str(folder), tokens=tokens), resume=True)
+    result = train(TrainConfig(out=str(folder), tokens=10 * config.batch_size * 16), resume=True)
     assert (result.steps, result.total_steps) == (10, 10)
     said = capsys.readouterr().err
     assert "the budget grows from 4 to 10 steps, and the rate follows the cosine of 10 steps from step 4 on" in said
-    rates = {row["step"]: row["lr"] for row in read_metrics(folder)}
+    rates = {row["step"]: row["lr"] for row in RunFolder(folder).metrics()}
     assert rates[4] == learning_rate(3, config.lr, 2, 4, config.min_lr_ratio)
     assert rates[8] == learning_rate(7, config.lr, 2, 10, config.min_lr_ratio)
-    assert environment(folder)["extended"] == [{"at": 4, "steps": 10}]
-
     twin = tmp_path / "twin"  # stopped on the way, it needs no word about its budget
-    run_training(TrainConfig(out=str(twin), steps=10), resume=True)
-    shutil.rmtree(twin / runs.CHECKPOINTS / "step-00000010")
-    assert run_training(TrainConfig(out=str(twin)), resume=True).total_steps == 10
-    assert same(weights(folder), weights(twin))
-    assert environment(twin)["extended"] == [{"at": 4, "steps": 10}]
+    train(TrainConfig(out=str(twin), steps=10), resume=True)
+    shutil.rmtree(twin / "checkpoints" / "step-00000010")
+    assert train(TrainConfig(out=str(twin)), resume=True).total_steps == 10
+    assert_same_run(folder, twin)
+    for run in (folder, twin):
+        assert RunFolder(run).record["budgets"] == [{"at": 4, "steps": 10}]
 
 
-def test_a_budget_only_grows(make_config: ConfigMaker) -> None:
-    config = make_config(steps=4)
-    folder = run_training(config).folder
-    before = weights(folder)
-    run_training(config, resume=True)  # the same again changes nothing
-    assert "extended" not in environment(folder)
-    assert same(weights(folder), before)
-    with pytest.raises(InputError, match="has 4 steps to do, and 3 are asked for: that can only grow"):
-        run_training(TrainConfig(out=str(folder), steps=3), resume=True)
+def test_best_weights_of_a_path_that_a_budget_leaves_are_dropped(make_config: ConfigMaker, capsys: Any) -> None:
+    """Evaluated at step 4, killed before its checkpoint, resumed from step 3 with more to do: step 4 comes anew."""
+    config = make_config(steps=5, eval_every=4)
+    folder = train(config).folder
+    for step in RunFolder(folder).checkpoints.steps():
+        if step > 3:
+            shutil.rmtree(RunFolder(folder).checkpoints.path(step))
+    before = json.loads((folder / "checkpoints/step-00000003/state.json").read_text())
+    assert (before["best_step"], best_step(folder)) == (None, 5)
+    capsys.readouterr()
+    train(TrainConfig(out=str(folder), steps=9), resume=True)
+    assert "the best weights were made after this checkpoint, under the smaller budget" in capsys.readouterr().err
+    rows = {row["step"]: row["validation_loss"] for row in RunFolder(folder).metrics() if "validation_loss" in row}
+    assert best_step(folder) == min(rows, key=rows.__getitem__)

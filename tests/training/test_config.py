@@ -8,8 +8,8 @@ import pytest
 
 from sympformer import cli
 from sympformer.errors import InputError
-from sympformer.training import DataConfig, TrainConfig, load_config
 from sympformer.training.choices import choose_model
+from sympformer.training.config import DataConfig, TrainConfig, load_config
 from sympformer.training.engine import pick_device
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -63,6 +63,8 @@ def test_numbers_without_a_point_are_numbers(tmp_path: Path) -> None:
         ({"sample_prompt": "a\udcff"}, "sample_prompt holds half of a surrogate pair"),
         ({"seed": -1}, "seed must lie between"),
         ({"optimizer": "muon", "precision": "float16"}, "does not go with"),
+        ({"strategy": "fsdp2", "precision": "float16"}, "'fsdp2' does not go with precision = 'float16'; choose bfl"),
+        ({"steps": 3, "tokens": 100}, "steps = 3 and tokens = 100 are two budgets: give one of them"),
     ],
 )
 def test_bad_values_get_one_sentence(values: dict[str, Any], message: str) -> None:

@@ -1,100 +1,72 @@
-"""What must not pass for a result: losses that are no numbers, damaged checkpoints, files that changed behind a run."""
+"""What must not pass for a result: damaged checkpoints, files that changed behind a run, two writers in one folder."""
 
 import json
-import shutil
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from sympformer import cli
+import sympformer as sf
 from sympformer.errors import DivergenceError, InputError
-from sympformer.training import load_run, run_training
-from sympformer.training.checkpoint import CheckpointFolder, read_checkpoint
-from sympformer.training.trainer import Trainer
-from tests.training.conftest import ConfigMaker
-from tests.training.test_runs import assert_same_run
+from sympformer.files import manifest
+from sympformer.training.checkpoint import Checkpoints, read_checkpoint
+from sympformer.training.config import TrainConfig
+from sympformer.training.folder import RunFolder
+from sympformer.training.run import train
+from tests.training.conftest import ConfigMaker, assert_same_run, flip, weights
 
 
-def checkpoints(run: Path) -> CheckpointFolder:
-    return CheckpointFolder(run / "checkpoints")
+def resumed(run: Path) -> Path:
+    return train(TrainConfig(out=str(run)), resume=True, bar=False).folder
 
 
-def flip(file: Path, place: float = 0.5) -> None:
-    """Change one bit."""
-    content = bytearray(file.read_bytes())
-    content[int(len(content) * place)] ^= 1
-    file.write_bytes(content)
-
-
-# --- losses that are no numbers
-
-
-def nan_from(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    """From a step on the validation text, and no other, makes the model leave the finite numbers."""
-    original = Trainer._score
-
-    def score(self: Trainer) -> Any:
-        with torch.no_grad():
-            if self.progress.step >= step:
-                kept = self.model.tokens.weight.clone()
-                self.model.tokens.weight.fill_(float("nan"))
-                evaluation = original(self)
-                self.model.tokens.weight.copy_(kept)
-                return evaluation
-        return original(self)
-
-    monkeypatch.setattr(Trainer, "_score", score)
-
-
-@pytest.mark.parametrize("step", [4, 8])
-def test_a_validation_loss_that_is_no_number_ends_the_run(
-    step: int,
-    make_config: ConfigMaker,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "state", "manifest"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_used(
+    damage: str, finished: Path, copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    nan_from(monkeypatch, step)
-    (tmp_path / "config.yaml").write_text(make_config().to_yaml())
-    assert cli.main(["train", str(tmp_path / "config.yaml")]) == 2
+    newest = copied / "checkpoints" / "step-00000008"
+    file = newest / "optimizer.safetensors"
+    if damage == "truncate":
+        file.write_bytes(file.read_bytes()[:1000])
+    elif damage == "remove":
+        file.unlink()
+    else:
+        flip({"flip": file, "state": newest / "state.json", "manifest": newest / "manifest.json"}[damage])
+    capsys.readouterr()
+    resumed(copied)
     said = capsys.readouterr().err
-    assert f"the validation loss is not finite at step {step}; the last good checkpoint is step" in said
-    assert "Traceback" not in said
-    assert "nan" not in (tmp_path / "run" / "metrics.jsonl").read_text().lower()
-    assert checkpoints(tmp_path / "run").steps("best") == ([4] if step == 8 else [])
+    for words in ("step-00000008 is damaged", "passed over", "continuing at step 6"):
+        assert words in said
+    assert_same_run(finished, copied)
 
 
-def test_a_model_of_no_numbers_does_not_speak(make_config: ConfigMaker) -> None:
-    run = load_run(run_training(make_config()).folder)
-    with torch.no_grad():
-        run.model.tokens.weight.fill_(float("nan"))
-    with pytest.raises(DivergenceError, match="not finite"):
-        run.sample("A")
-
-
-# --- checkpoints
+def test_damaged_best_weights_are_passed_over(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip(copied / "model.safetensors", 0.9)
+    assert sf.open_model(copied).step == 8
+    assert "model.safetensors is damaged: its checksum differs; it is passed over" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("keep_last", [1, 3])
-def test_damaged_checkpoints_do_not_drive_out_good_ones(keep_last: int, make_config: ConfigMaker) -> None:
+def test_damaged_checkpoints_do_not_drive_out_good_ones(
+    keep_last: int, make_config: ConfigMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = make_config(checkpoint_every=1, keep_last=keep_last)
-    run = run_training(config.replace(keep_last=8)).folder
+    run = train(config.replace(keep_last=8)).folder
     for step in (5, 6, 7, 8):
         flip(run / "checkpoints" / f"step-{step:08d}" / "model.safetensors")
-
     kept: list[list[int]] = []
-    original = CheckpointFolder.save
+    original = Checkpoints.save
 
-    def save(self: CheckpointFolder, *args: Any) -> Path:
-        folder = original(self, *args)
-        kept.append([step for step in self.steps("step") if is_good(self.folder / f"step-{step:08d}")])
-        return folder
+    def save(self: Checkpoints, *args: Any) -> None:
+        original(self, *args)
+        kept.append([step for step in self.steps() if is_good(self.path(step))])
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CheckpointFolder, "save", save)
-        run_training(config, resume=True)
+    monkeypatch.setattr(Checkpoints, "save", save)
+    train(config, resume=True)
     assert kept == [list(range(step + 1 - keep_last, step + 1)) for step in (5, 6, 7, 8)]
 
 
@@ -106,87 +78,136 @@ def is_good(folder: Path) -> bool:
     return True
 
 
-def with_manifest(folder: Path, **changes: Any) -> Path:
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(manifest | changes))
-    return folder
-
-
-def test_a_manifest_names_only_what_a_checkpoint_has(make_config: ConfigMaker, tmp_path: Path) -> None:
-    folder = run_training(make_config()).folder / "checkpoints" / "step-00000008"
-    for name in ("/dev/zero", "../../config.yaml", "more.bin"):
-        shutil.copytree(folder, tmp_path / "copy")
+def test_a_manifest_names_only_what_a_checkpoint_has(copied: Path) -> None:
+    folder = copied / "checkpoints" / "step-00000008"
+    files = json.loads((folder / "manifest.json").read_text())
+    for name in ("/dev/zero", "../../config.json", "more.bin"):
+        (folder / "manifest.json").write_text(json.dumps(files | {name: {"bytes": 1, "sha256": ""}}))
         with pytest.raises(InputError, match="names other files than a checkpoint has"):
-            read_checkpoint(with_manifest(tmp_path / "copy", **{name: {"bytes": 1, "sha256": ""}}))
-        shutil.rmtree(tmp_path / "copy")
-    (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors").symlink_to("/dev/zero")
-    with pytest.raises(InputError, match="not a regular file"):
+            read_checkpoint(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 64, b"\x08" + b"\0" * 7 + b"{" * 8])
+def test_a_bad_header_with_a_matching_checksum(content: bytes, copied: Path) -> None:
+    folder = copied / "checkpoints" / "step-00000008"
+    (folder / "model.safetensors").write_bytes(content)
+    files = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest(folder, files)))
+    with pytest.raises(InputError, match="is damaged"):
         read_checkpoint(folder)
 
 
-def test_a_bad_header_with_a_matching_checksum(make_config: ConfigMaker) -> None:
-    from sympformer.safe_files import sha256
-
-    folder = run_training(make_config()).folder / "checkpoints" / "step-00000008"
-    for content in (b"", b"\xff" * 64, b"\x08" + b"\0" * 7 + b"{" * 8):
-        (folder / "model.safetensors").write_bytes(content)
-        described = {"bytes": len(content), "sha256": sha256(content)}
-        with pytest.raises(InputError, match="is damaged"):
-            read_checkpoint(with_manifest(folder, **{"model.safetensors": described}))
-
-
-# --- the other files of a run
-
-
-@pytest.fixture(scope="module")
-def finished(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from sympformer.training import TrainConfig
-    from tests.training.conftest import MODEL
-
-    out = str(tmp_path_factory.mktemp("finished") / "run")
-    sizes = {"steps": 8, "batch_size": 4, "eval_every": 4, "eval_tokens": 256, "checkpoint_every": 3}
-    config = {"model": MODEL, "data": {"folder": str(prepared)}, "sample_tokens": 5, "out": out, "log_every": 3}
-    return run_training(TrainConfig.from_dict(config | sizes)).folder
-
-
-DECIDE = ("config.yaml", "model.json", "environment.json", "metrics.jsonl", "tokenizer/tokenizer.json")
-
-
-@pytest.mark.parametrize("name", DECIDE)
+@pytest.mark.parametrize("name", ["train.yaml", "config.json", "tokenizer.json"])
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
-def test_what_decides_a_result_is_protected(name: str, place: float, finished: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(finished, run)
-    flip(run / name, place)
-    with pytest.raises(InputError):
-        load_run(run)
-    with pytest.raises(InputError):
-        run_training(load_run(finished).config.replace(out=str(run)), resume=True)
+def test_what_decides_a_result_is_protected(name: str, place: float, copied: Path) -> None:
+    flip(copied / name, place)
+    for use in (sf.open_model, resumed):
+        with pytest.raises(InputError, match=rf"{name} is damaged: its checksum differs: put it back"):
+            use(copied)
 
 
-def test_a_finished_run_taken_up_again_says_nothing_twice(finished: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(finished, run)
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"files": 3}'])
+def test_a_record_that_does_not_read(content: str, copied: Path) -> None:
+    (copied / "run.json").write_text(content)
+    with pytest.raises(InputError, match=r"run\.json"):
+        sf.open_model(copied)
+
+
+def test_other_tokens_are_refused(copied: Path) -> None:
+    record = json.loads((copied / "run.json").read_text())
+    record["data"]["sha256"]["train"] = "0" * 64
+    (copied / "run.json").write_text(json.dumps(record))
+    with pytest.raises(InputError, match="are not those that the run in"):
+        resumed(copied)
+
+
+def test_records_cut_short_by_a_crash(finished: Path, copied: Path) -> None:
+    """A line that was half written is left out; a finished run taken up again says nothing twice."""
+    with (copied / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 9, "lo')
     for _ in range(3):
-        run_training(load_run(finished).config.replace(out=str(run)), resume=True)
-    assert_same_run(finished, run)
+        resumed(copied)
+    assert_same_run(finished, copied)
 
 
-def test_a_config_of_any_size_allocates_nothing(finished: Path, tmp_path: Path) -> None:
-    shutil.copytree(finished, tmp_path / "run")
-    (tmp_path / "run" / "environment.json").write_text('{"data": {"corpus": "x"}}')
-    for checkpoint in (tmp_path / "run" / "checkpoints").iterdir():  # a run from before there were checksums
-        state = json.loads((checkpoint / "state.json").read_text()) | {"metrics": None}
-        (checkpoint / "state.json").write_text(json.dumps(state))
-        content = (checkpoint / "state.json").read_bytes()
-        from sympformer.safe_files import sha256
+def test_a_model_of_no_numbers_does_not_speak(finished: Path) -> None:
+    run = sf.open_model(finished)
+    with torch.no_grad():
+        run.model.tokens.weight.fill_(float("nan"))
+    with pytest.raises(DivergenceError, match="not finite"):
+        run.sample("A")
 
-        with_manifest(checkpoint, **{"state.json": {"bytes": len(content), "sha256": sha256(content)}})
-    model = json.loads((finished / "model.json").read_text())
-    assert load_run(tmp_path / "run").model.cfg.to_dict() == model
-    for change in ({"n_layer": 10**9}, {"vocab_size": 10**9}, {"block_size": 10**12}, {"d_model": 10**6},
-                   {"mlp_ratio": 10**9}, {"n_layer": 10**9, "share_layers": True}):  # fmt: skip
-        (tmp_path / "run" / "model.json").write_text(json.dumps(model | change))
-        with pytest.raises(InputError, match="belong to another model"):
-            load_run(tmp_path / "run")
+
+# --- two processes and one folder
+
+# A command after "@" waits for a checkpoint of the others, and kills them when it has ended.
+TWICE = """
+import glob, os, signal, sys, time, torch
+torch.set_num_threads(1)
+from sympformer import cli
+children = []
+for words in sys.argv[1].split("|"):
+    read, write = os.pipe()
+    while words.startswith("@") and not glob.glob("run/checkpoints/step-*"):
+        time.sleep(0.01)
+    if (pid := os.fork()) == 0:
+        os.dup2(write, 2)
+        os.dup2(write, 1)
+        os._exit(cli.main(words.strip("@").split()))
+    os.close(write)
+    children.append((pid, read))
+for pid, read in children[::-1] if "@" in sys.argv[1] else children:
+    said = open(read).read()
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said.replace(chr(10), " "))
+    if "@" in sys.argv[1] and pid != children[0][0]:
+        os.kill(children[0][0], signal.SIGKILL)
+"""
+
+
+def at_once(folder: Path, *commands: str) -> list[tuple[int, str]]:
+    """Run commands of the command line at the same time: exit codes, and what was said."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "SYMPFORMER_CACHE": str(folder / "cache")}
+    command = [sys.executable, "-c", TWICE, "|".join(commands)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stdout
+    return [(int(line.split(" ", 1)[0]), line.split(" ", 1)[1]) for line in done.stdout.splitlines()]
+
+
+def command(prepared: Path, seed: int, *more: str) -> str:
+    options = "--steps 30 --batch_size 2 --eval_tokens 64 --sample_tokens 4 --checkpoint_every 2 --eval_every 5"
+    model = "--model.n_layer 1 --model.n_head 2 --model.d_model 16 --model.block_size 16"
+    return f"train --data.folder {prepared} {options} {model} --seed {seed} {' '.join(more)}"
+
+
+def test_two_runs_into_one_folder_and_two_without_a_name(prepared: Path, tmp_path: Path) -> None:
+    endings = at_once(tmp_path, *(command(prepared, i, "--out one" * (i < 3)) for i in (1, 2, 3, 4)))
+    (first, said_1), (second, said_2), *others = endings
+    assert sorted((first, second)) == [0, 2]
+    assert any(words in said_1 + said_2 for words in ("in use by now", "holds a run", "is left alone"))
+    run = RunFolder.open(tmp_path / "one")
+    assert run.checkpoints.steps()[-1] == 30
+    alone = train(run.config.replace(out=str(tmp_path / "alone")), bar=False).folder
+    assert_same_run(alone, run.path)
+    assert [code for code, _ in others] == [0, 0]
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir() if not path.name.startswith("."))
+    assert names == [f"softmax-exp-euler-bytes{end}" for end in ("", "-2")]
+    assert {RunFolder(tmp_path / "runs" / name).config.seed for name in names} == {3, 4}
+
+
+def test_a_run_that_is_alive_is_not_resumed(prepared: Path, copied: Path, tmp_path: Path) -> None:
+    before = weights(copied)
+    with (
+        RunFolder(copied).locked(),
+        pytest.raises(InputError, match=r"another process is training in .*run: wait until it ends, or stop it"),
+    ):
+        resumed(copied)
+    assert weights(resumed(copied)).keys() == before.keys()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    endless = command(prepared, 1, "--out run").replace("--steps 30", "--steps 100000")
+    (code, said), (first, _) = at_once(elsewhere, endless, "@train --resume --out run")
+    assert (code, "another process is training in run" in said) == (2, True), said
+    assert first == -9  # it was still alive
+    with RunFolder(elsewhere / "run").locked():
+        pass  # a killed run leaves no lock behind

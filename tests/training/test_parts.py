@@ -1,6 +1,8 @@
-"""Schedule, optimizer groups, clipping, the window of figures, metrics files, evaluation."""
+"""Schedule, optimizer groups, clipping, the window of figures, records, evaluation, devices, signals."""
 
 import math
+import os
+import signal
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,13 +14,16 @@ import torch
 
 import sympformer as sf
 from sympformer.data import validation_blocks
-from sympformer.errors import DivergenceError
+from sympformer.errors import DivergenceError, InputError
 from sympformer.models import LanguageModel
-from sympformer.training import TrainConfig, evaluate_model, learning_rate, make_optimizers
-from sympformer.training.evaluate import momentum_norms
-from sympformer.training.metrics import CSV, MetricsFiles, layer_columns, read_metrics
-from sympformer.training.optimizer import clip_gradients, set_learning_rate
-from sympformer.training.window import Window
+from sympformer.training.config import TrainConfig
+from sympformer.training.engine import pick_device
+from sympformer.training.evaluate import evaluate_model, momentum_norms
+from sympformer.training.folder import RunFolder
+from sympformer.training.optimizer import clip_gradients, learning_rate, make_optimizers, set_learning_rate
+from sympformer.training.report import Reporter
+from sympformer.training.signals import MOST_STEPS, SharedStop, StopSignal
+from sympformer.training.trainer import Window
 
 
 def small_model(name: str = "softmax-exp-euler", **options: Any) -> LanguageModel:
@@ -121,25 +126,28 @@ def test_float16_may_overflow_for_a_while_only() -> None:
         window.read(21, ENGINE, str)
 
 
-# --- metrics
+# --- records
 
 
-def test_metrics_drop_what_comes_again(tmp_path: Path) -> None:
-    columns = layer_columns([{"h_x": 1.0}])
-    files = MetricsFiles(tmp_path, columns)
+def test_records_drop_what_comes_again(tmp_path: Path) -> None:
+    reporter = Reporter(tmp_path, 4, bar=False)
+    reporter.start(0, tensorboard=False)
     for step in (1, 2, 3):
-        files.write({"step": step, "loss": step / 3, "layers": [{"h_x": 0.5}]})
-    files.close()
+        reporter.metrics({"step": step, "loss": step / 3, "layers": [{"h_x": 0.5}]})
+    reporter.sample(2, "a", "ab")
+    reporter.close()
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 4, "lo')  # cut short
-    MetricsFiles(tmp_path, columns, step=2).close()
-    assert [record["step"] for record in read_metrics(tmp_path)] == [1, 2]
-    lines = (tmp_path / CSV).read_text().splitlines()
-    assert len(lines) == 3
-    assert lines[0].startswith("step,tokens")
-    assert lines[0].endswith("layer0.h_x")
-    assert lines[2].startswith("2,,,,0.6666666666666666")
-    assert lines[2].endswith(",0.5")
+    again = Reporter(tmp_path, 4, bar=False)
+    again.start(2, tensorboard=False)
+    again.sample(2, "a", "ab")  # a finished run may be taken up again
+    again.close()
+    assert RunFolder(tmp_path).metrics() == [
+        {"step": step, "loss": step / 3, "layers": [{"h_x": 0.5}]} for step in (1, 2)
+    ]
+    assert len((tmp_path / "samples.jsonl").read_text().splitlines()) == 1
+    Reporter(tmp_path, 4, silent=True).say("nothing")
+    assert "nothing" not in (tmp_path / "log.txt").read_text()
 
 
 # --- evaluation
@@ -166,3 +174,64 @@ def test_momentum_norms_name_every_layer(options: dict[str, Any]) -> None:
     assert len(norms) == 3
     assert all(norm > 0 for norm in norms)
     assert momentum_norms(small_model("softmax-baseline"), ids) == []
+
+
+# --- devices
+
+
+def test_mps_is_taken_where_torch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert pick_device(TrainConfig(device="mps")) == "mps"
+    with pytest.raises(InputError, match="float16' needs a CUDA device"):
+        pick_device(TrainConfig(device="mps", precision="float16"))
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(InputError, match="device = 'mps' asks for a GPU and there is none"):
+        pick_device(TrainConfig(device="mps"))
+
+
+# --- signals among processes
+
+
+class Twins:
+    """Stands for the engine of one of two processes; `other` is what the other one says."""
+
+    world = 2
+
+    def __init__(self, rank: int, other: tuple[float, float] = (0.0, 0.0)) -> None:
+        self.first, self.other, self.asked = rank == 0, other, 0
+
+    def greatest(self, *values: float) -> list[float]:
+        self.asked += 1
+        return list(map(max, values, self.other))
+
+
+@pytest.mark.parametrize(("seconds", "steps", "asked"), [(5.0, 6, 6), (0.5, 8, 4), (0.0001, 3 * MOST_STEPS + 1, 4)])
+def test_processes_ask_each_other_once_a_second(
+    seconds: float, steps: int, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("sympformer.training.signals.time.monotonic", lambda: now[0])
+    twins: Any = Twins(0)
+    shared = SharedStop(twins, StopSignal(), 0)
+    for step in range(1, steps + 1):
+        now[0] += seconds
+        assert shared.received(step) is None
+    assert twins.asked == asked
+
+
+def test_a_process_that_was_not_told_stops_too() -> None:
+    twins: Any = Twins(1, (float(signal.SIGINT), 0.1))
+    assert SharedStop(twins, StopSignal(), 3).received(4) == signal.SIGINT
+
+
+def test_a_second_signal_stops_at_once_but_an_echo_does_not() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a program in the background may ignore it
+    with StopSignal(echo=60.0) as stop:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert stop.received == signal.SIGINT
+    with StopSignal() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.signal(signal.SIGINT, before) is signal.default_int_handler

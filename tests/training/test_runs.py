@@ -1,7 +1,8 @@
-"""Whole runs: resumed = uninterrupted, damaged checkpoints, full disks, divergence, signals, samples."""
+"""Whole runs: resumed = uninterrupted, what a folder holds, divergence, signals, float16, what is refused."""
 
 import errno
 import json
+import math
 import os
 import shutil
 import signal
@@ -10,54 +11,17 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
+import sympformer as sf
 from sympformer import cli
 from sympformer.errors import DivergenceError, InputError
-from sympformer.training import TrainConfig, load_run, run_training
-from sympformer.training import trainer as trainer_module
-from sympformer.training.checkpoint import CheckpointFolder
-from sympformer.training.launch import stored_config
-from sympformer.training.metrics import TIMED, read_metrics
+from sympformer.training import engine, run
+from sympformer.training.checkpoint import Checkpoints
+from sympformer.training.config import TrainConfig
+from sympformer.training.folder import RunFolder
+from sympformer.training.run import TrainResult, train
 from sympformer.training.trainer import Trainer
-from tests.training.conftest import ConfigMaker
-
-
-class Killed(BaseException):
-    """Stands for a process that ends without a word."""
-
-
-def kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    """Let the process die in the middle of a step."""
-    original = trainer_module.clip_gradients
-    steps = {"done": 0}
-
-    def dying(*args: Any) -> Any:
-        steps["done"] += 1
-        if steps["done"] > step:
-            raise Killed
-        return original(*args)
-
-    monkeypatch.setattr(trainer_module, "clip_gradients", dying)
-
-
-def weights(run: Path) -> dict[str, torch.Tensor]:
-    newest = sorted((run / "checkpoints").glob("step-*"))[-1]
-    return load_file(newest / "model.safetensors") | load_file(newest / "optimizer.safetensors")
-
-
-def metrics(run: Path) -> list[dict[str, Any]]:
-    return [{k: v for k, v in record.items() if k not in TIMED} for record in read_metrics(run)]
-
-
-def assert_same_run(a: Path, b: Path) -> None:
-    left, right = weights(a), weights(b)
-    assert left.keys() == right.keys()
-    assert all(torch.equal(left[name], right[name]) for name in left)
-    assert metrics(a) == metrics(b)
-    assert (a / "samples.jsonl").read_text() == (b / "samples.jsonl").read_text()
-    assert len((a / "metrics.csv").read_text().splitlines()) == len(metrics(a)) + 1
-
+from tests.training.conftest import ConfigMaker, Killed, assert_same_run, kill_at, metrics
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "softmax-exp-euler": ({}, {}),
@@ -71,144 +35,77 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("name", "case"), CASES.items(), ids=CASES)
 def test_a_resumed_run_is_the_same_run(
-    name: str,
-    case: tuple[dict[str, Any], dict[str, Any]],
-    make_config: ConfigMaker,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, case: tuple[Any, Any], make_config: ConfigMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, options = case
-    config = make_config({"variant": name, **model}, sample_every=2, **options)
-    whole = run_training(config.replace(out=str(tmp_path / "whole")))
+    config = make_config({"variant": name, **case[0]}, sample_every=2, **case[1])
+    whole = train(config.replace(out=str(tmp_path / "whole")))
     for step in (1, 5):  # before the first checkpoint, and between two
         with monkeypatch.context() as patch:
             kill_at(patch, step)
             with pytest.raises(Killed):
-                run_training(config, resume=step > 1)
-    resumed = run_training(config, resume=True)
+                train(config, resume=step > 1)
+    resumed = train(config, resume=True)
     assert_same_run(whole.folder, resumed.folder)
-    assert (whole.validation_loss, whole.best_loss, whole.sample) == (
-        resumed.validation_loss,
-        resumed.best_loss,
-        resumed.sample,
-    )
+    for figure in ("validation_loss", "best_loss", "sample"):
+        assert getattr(whole, figure) == getattr(resumed, figure)
 
 
-def test_a_run_leaves_all_it_promises(make_config: ConfigMaker) -> None:
-    config = make_config(steps=8, tensorboard=False)
-    run = run_training(config).folder
-    names = {"config.yaml", "model.json", "environment.json", "tokenizer", "metrics.jsonl", "metrics.csv", "log.txt"}
-    assert names | {"samples.jsonl", "checkpoints"} == {path.name for path in run.iterdir()}
-    last = metrics(run)[-1]
-    assert last["step"] == 8
-    assert {"loss", "lr", "tokens", "gradient_norm", "validation_loss", "perplexity", "bits_per_byte"} <= last.keys()
-    assert {"h_x", "h_y", "alpha", "momentum_rms"} <= last["layers"][1].keys()
-    assert [record["step"] for record in metrics(run)] == [3, 4, 6, 8]
-    kept = {path.name for path in (run / "checkpoints").iterdir()}
-    assert {"step-00000006", "step-00000008"} == {name for name in kept if name.startswith("step")}
-    assert len([name for name in kept if name.startswith("best")]) == 1
+def test_a_run_is_a_model_with_its_records(finished: Path) -> None:
+    names = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "generation_config.json"}
+    names |= {"train.yaml", "run.json", "metrics.jsonl", "samples.jsonl", "log.txt", "checkpoints"}
+    assert names == {path.name for path in finished.iterdir() if not path.name.startswith(".sympformer")}
+    rows = metrics(finished)
+    assert [record["step"] for record in rows] == [3, 4, 6, 8]
+    expected = {"loss", "lr", "tokens", "gradient_norm", "validation_loss", "perplexity", "bits_per_byte"}
+    assert expected <= rows[-1].keys()
+    assert {"h_x", "h_y", "alpha", "momentum_rms"} <= rows[-1]["layers"][1].keys()
+    assert RunFolder(finished).checkpoints.steps() == [6, 8]
+    record = RunFolder(finished).record
+    assert record["data"]["corpus"].startswith("storybook")
+    assert record["codes"][0]["sympformer"] == sf.__version__
 
 
-def test_tensorboard_if_asked(make_config: ConfigMaker) -> None:
-    pytest.importorskip("tensorboard")
-    run = run_training(make_config(tensorboard=True)).folder
-    assert len(list((run / "tensorboard").glob("events*"))) == 1
+@pytest.mark.parametrize("options", [{}, {"preset": "modern"}], ids=["tied", "untied"])
+def test_transformers_loads_a_run(options: dict[str, Any], make_config: ConfigMaker) -> None:
+    """The folder as it stands: equal logits, equal ids, no key missing or left over."""
+    transformers: Any = pytest.importorskip("transformers")
+    import sympformer.hf  # noqa: F401
+
+    folder = train(make_config(options, steps=4)).folder
+    auto = transformers.AutoModelForCausalLM
+    theirs, found = auto.from_pretrained(folder, output_loading_info=True)
+    assert not any(found[f"{what}_keys"] for what in ("missing", "unexpected", "mismatched"))
+    ours, ids = sf.open_model(folder), torch.arange(1, 21).view(2, 10)
+    with torch.no_grad():
+        assert torch.equal(theirs(ids, use_cache=False).logits, ours.logits(ids))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    assert tokenizer("Mia sät <|endoftext|>").input_ids == ours.tokenizer.encode("Mia sät <|endoftext|>")
+    assert tokenizer.eos_token_id == theirs.generation_config.eos_token_id == ours.tokenizer.end_of_text
+    theirs.save_pretrained(folder.parent / "again")
+    again = sf.open_model(folder.parent / "again")
+    assert (again.kind, again.tokenizer) == ("hf", None)
+    assert again.about["sha256"] == ours.about["sha256"]
 
 
-def test_tensorboard_not_installed(make_config: ConfigMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sympformer.training.run_files.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"pip install '.\[tensorboard\]'"):
-        run_training(make_config(tensorboard=True))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_complete_run_resumed_stays_as_it_is(make_config: ConfigMaker) -> None:
-    config = make_config()
-    first = run_training(config)
-    before, drawn = metrics(first.folder), weights(first.folder)
-    again = run_training(config, resume=True)
-    assert again.validation_loss == first.validation_loss
-    assert metrics(first.folder) == before
-    assert all(torch.equal(value, drawn[name]) for name, value in weights(first.folder).items())
-
-
-# --- damage
-
-
-@pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_used(
-    damage: str, make_config: ConfigMaker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = make_config()
-    whole = run_training(config)
-    shutil.copytree(whole.folder, tmp_path / "copy")
-    newest = tmp_path / "copy" / "checkpoints" / "step-00000008"
-    file = newest / "optimizer.safetensors"
-    content = bytearray(file.read_bytes())
-    if damage == "truncate":
-        file.write_bytes(content[: len(content) // 2])
-    elif damage == "flip":
-        content[len(content) // 2] ^= 1
-        file.write_bytes(content)
-    else:
-        file.unlink()
-    capsys.readouterr()
-    run_training(config.replace(out=str(tmp_path / "copy")), resume=True)
-    said = capsys.readouterr().err
-    assert "step-00000008 is damaged" in said
-    assert "passed over" in said
-    assert "continuing at step 6" in said
-    assert_same_run(whole.folder, tmp_path / "copy")
-
-
-def test_a_full_disk_is_one_sentence_and_a_usable_checkpoint(
-    make_config: ConfigMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = make_config(steps=8)
-    original = CheckpointFolder.save
-
-    def save(self: CheckpointFolder, progress: Any, *tensors: Any) -> Path:
-        if progress.step > 3:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return original(self, progress, *tensors)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CheckpointFolder, "save", save)
-        with pytest.raises(InputError, match=r"the disk of .* is full; the checkpoint of step 3 is usable"):
-            run_training(config)
-    assert run_training(config, resume=True).steps == 8
-
-
-def test_a_run_that_diverges_keeps_its_last_good_checkpoint(
-    make_config: ConfigMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = Trainer.step
-
-    def step(self: Trainer, number: int) -> None:
-        if number == 4:
-            with torch.no_grad():
-                self.model.tokens.weight.fill_(float("nan"))
-        original(self, number)
-
-    monkeypatch.setattr(Trainer, "step", step)
-    config = make_config()
-    with pytest.raises(
-        DivergenceError, match=r"loss is not finite at step 5; the last good checkpoint is step 3\. Try"
-    ):
-        run_training(config)
-    checkpoint = CheckpointFolder(Path(str(config.out)) / "checkpoints").newest(print)
-    assert checkpoint is not None
-    assert checkpoint.progress.step == 3
-    assert all(tensor.isfinite().all() for tensor in checkpoint.model.values())
+def test_which_weights(finished: Path, copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    losses = {row["step"]: row["validation_loss"] for row in metrics(finished) if "validation_loss" in row}
+    best, last = sf.open_model(finished), sf.open_model(finished, "last")
+    assert (best.step, last.step, last.kind) == (min(losses, key=losses.__getitem__), 8, "run")
+    (copied / "model.safetensors").unlink()  # a run that has no evaluation behind it yet
+    assert sf.open_model(copied).step == 8
+    shutil.copy(finished / "model.safetensors", copied)
+    shutil.rmtree(copied / "checkpoints")
+    assert sf.open_model(copied, "last").step == best.step
+    (copied / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="no usable checkpoint"):
+        sf.open_model(copied)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_ends(
-    number: int, make_config: ConfigMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, finished: Path, make_config: ConfigMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = make_config()
-    whole = run_training(config.replace(out=str(tmp_path / "whole")))
-    original, before = Trainer.step, signal.getsignal(number)
+    original, before, config = Trainer.step, signal.getsignal(number), make_config()
 
     def step(self: Trainer, place: int) -> None:
         if place == 4:
@@ -217,14 +114,188 @@ def test_a_signal_saves_and_ends(
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "step", step)
-        stopped = run_training(config)
+        stopped = train(config)
     assert (stopped.stopped_by, stopped.steps) == (number, 5)
     assert signal.getsignal(number) is before
-    run_training(config, resume=True)
-    assert_same_run(whole.folder, stopped.folder)
+    train(config, resume=True)
+    assert_same_run(finished, stopped.folder)
 
 
-# --- what is refused
+def test_a_full_disk_is_one_sentence_and_a_usable_checkpoint(
+    make_config: ConfigMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, original = make_config(), Checkpoints.save
+
+    def save(self: Checkpoints, progress: Any, *tensors: Any) -> None:
+        if progress.step > 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        original(self, progress, *tensors)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", save)
+        with pytest.raises(InputError, match=r"the disk of .* is full; the checkpoint of step 3 is usable"):
+            train(config)
+    assert train(config, resume=True).steps == 8
+
+
+def test_tensorboard(make_config: ConfigMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("sympformer.training.report.find_spec", lambda name: None)
+        with pytest.raises(InputError, match=r"pip install '.\[tensorboard\]'"):
+            train(make_config(tensorboard=True))
+    assert list(tmp_path.iterdir()) == []
+    pytest.importorskip("tensorboard")
+    assert len(list((train(make_config(tensorboard=True)).folder / "tensorboard").glob("events*"))) == 1
+
+
+# --- losses that are no numbers
+
+
+def nan_at(monkeypatch: pytest.MonkeyPatch, method: str, step: int) -> None:
+    """From a step on, the model is of no numbers in one of the trainer's methods."""
+    original = getattr(Trainer, method)
+
+    def broken(self: Trainer, *args: Any) -> Any:
+        if self.progress.step < step:
+            return original(self, *args)
+        with torch.no_grad():
+            kept = self.model.tokens.weight.clone()
+            self.model.tokens.weight.fill_(float("nan"))
+        try:
+            return original(self, *args)
+        finally:
+            with torch.no_grad():
+                self.model.tokens.weight.copy_(kept)
+
+    monkeypatch.setattr(Trainer, method, broken)
+
+
+def test_a_run_that_diverges_keeps_its_last_good_checkpoint(
+    make_config: ConfigMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nan_at(monkeypatch, "step", 4)
+    config = make_config()
+    with pytest.raises(DivergenceError, match=r"loss is not finite at step 5; the last good checkpoint is step 3\."):
+        train(config)
+    checkpoint = Checkpoints(Path(str(config.out))).newest(print)
+    assert checkpoint is not None
+    assert checkpoint.progress.step == 3
+    assert all(tensor.isfinite().all() for tensor in checkpoint.model.values())
+
+
+@pytest.mark.parametrize("step", [4, 8])
+def test_a_validation_loss_that_is_no_number_ends_the_run(
+    step: int, make_config: ConfigMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nan_at(monkeypatch, "_score", step)
+    config = make_config()
+    with pytest.raises(DivergenceError, match=f"validation loss is not finite at step {step}; the last good"):
+        train(config)
+    folder = Path(str(config.out))
+    assert "nan" not in (folder / "metrics.jsonl").read_text().lower()
+    assert (folder / "model.safetensors").exists() == (step == 8)
+
+
+# --- float16 as far as a CPU goes: autocast and the scaling of the loss, under an engine that takes it for a GPU
+
+HIGH, LOW = 2.0**26, 2.0**8  # scales of the loss to start at: the first gradients overflow, or none does
+
+
+@pytest.fixture
+def scalers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[torch.amp.GradScaler]:
+    """Let the CPU pass for a GPU; the scalers of the runs. Parameter: the scale to start at."""
+    made, original = list[torch.amp.GradScaler](), torch.amp.GradScaler
+
+    def scaler(device: str, enabled: bool) -> torch.amp.GradScaler:
+        found = original(device, init_scale=request.param, enabled=enabled)
+        made.extend([found] * enabled)
+        return found
+
+    monkeypatch.setattr(torch.amp, "GradScaler", scaler)
+    for module in (engine, run):
+        monkeypatch.setattr(module, "pick_device", lambda config: "cpu")
+    return made
+
+
+def validation(folder: str | None) -> list[float]:
+    return [row["validation_loss"] for row in metrics(Path(str(folder))) if "validation_loss" in row]
+
+
+every_kind = pytest.mark.parametrize(
+    "model",
+    [
+        {"variant": "softmax-baseline", "preset": "paper"},
+        {"variant": "softmax-yuriiformer", "preset": "paper"},
+        {"variant": "softmax-exp-euler", "preset": "paper"},
+        {"variant": "softmax-etd-ab2", "preset": "paper-spd"},
+        {"variant": "linear-presymp-euler", "preset": "paper"},
+    ],
+    ids=lambda model: model["variant"],
+)
+
+
+@every_kind
+@pytest.mark.parametrize("scalers", [HIGH], indirect=True)
+def test_steps_that_overflow_are_skipped(model: dict[str, Any], scalers: Any, make_config: ConfigMaker) -> None:
+    config = make_config(model=model, steps=30, precision="float16", lr=3e-3)
+    train(config, bar=False)
+    assert 1 <= math.log2(HIGH / scalers[0].get_scale()) < 20  # each skipped step halves the scale
+    losses = validation(config.out)
+    assert losses[-1] < losses[0] - 0.1  # the others train
+
+
+@every_kind
+@pytest.mark.parametrize("scalers", [LOW], indirect=True)
+def test_float16_is_near_float32(model: dict[str, Any], scalers: Any, make_config: ConfigMaker, tmp_path: Path) -> None:
+    half = make_config(model=model, steps=12, precision="float16", out=str(tmp_path / "half"))
+    full = half.replace(precision="float32", out=str(tmp_path / "full"))
+    for config in (half, full):
+        train(config, bar=False)
+    assert [scaler.get_scale() for scaler in scalers] == [LOW]
+    assert 0 < abs(validation(half.out)[-1] - validation(full.out)[-1]) < 0.02
+
+
+@pytest.mark.parametrize("scalers", [HIGH], indirect=True)
+def test_a_resumed_run_keeps_its_scale(
+    scalers: Any, make_config: ConfigMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = make_config(model={"preset": "paper"}, steps=20, precision="float16", out=str(tmp_path / "whole"))
+    train(whole, bar=False)
+    cut = whole.replace(out=str(tmp_path / "cut"))
+    with monkeypatch.context() as patch:
+        kill_at(patch, 14)
+        with pytest.raises(Killed):
+            train(cut, bar=False)
+    train(cut, resume=True, bar=False)
+    assert scalers[0].get_scale() == scalers[2].get_scale() < HIGH
+    assert validation(cut.out) == validation(whole.out)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of the compiler's own
+def test_a_compiled_run_is_the_same_run(
+    make_config: ConfigMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through the engine, its checkpoints and its resume; the compiler's own code is tested with the models."""
+    options: dict[str, Any] = {"model": {"n_layer": 1}, "steps": 4, "eval_every": 4}
+    plain = train(make_config(**options, out=str(tmp_path / "plain")))
+    whole: Any = torch.compile
+    compiled: list[Any] = []
+
+    def traced(loss_of: Any) -> Any:
+        compiled.append(loss_of)
+        return whole(loss_of, backend="eager")
+
+    monkeypatch.setattr(torch, "compile", traced)
+    train(make_config(**options, compile=True, out=str(tmp_path / "fast")))
+    assert compiled
+    losses = [[row["loss"] for row in metrics(tmp_path / name) if "loss" in row] for name in ("plain", "fast")]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+    again = train(TrainConfig(out=str(tmp_path / "fast")), resume=True)
+    assert again.validation_loss == pytest.approx(plain.validation_loss, abs=1e-6)
+
+
+# --- what is refused, and what is said
 
 
 def test_refusals_leave_nothing_behind(make_config: ConfigMaker, tmp_path: Path) -> None:
@@ -238,105 +309,45 @@ def test_refusals_leave_nothing_behind(make_config: ConfigMaker, tmp_path: Path)
         {"strategy": "fsdp2"},
     ):
         with pytest.raises(InputError):
-            run_training(type(config).from_dict(config.to_dict() | bad))
+            train(TrainConfig.from_dict(config.to_dict() | bad))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_in_use_is_left_alone(make_config: ConfigMaker, tmp_path: Path) -> None:
-    config = make_config()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine.txt").write_text("mine")
-    with pytest.raises(InputError, match="is not empty"):
-        run_training(config)
+    with pytest.raises(InputError, match="exists and is left alone"):
+        train(make_config())
     with pytest.raises(InputError, match="holds no run to continue"):
-        run_training(config, resume=True)
+        train(make_config(), resume=True)
+    with pytest.raises(InputError, match="say which run to continue"):
+        train(TrainConfig(), resume=True)
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine.txt"]
 
 
-def test_a_run_is_not_continued_with_another_config(make_config: ConfigMaker) -> None:
-    config = make_config()
-    run_training(config)
-    with pytest.raises(InputError, match="holds a run: continue it with --resume"):
-        run_training(config)
-    with pytest.raises(InputError, match=r"has lr = 0\.016, not 0\.5"):
-        run_training(config.replace(lr=0.5), resume=True)
-
-
-def test_what_changes_no_result_may_change(make_config: ConfigMaker) -> None:
-    config = make_config(steps=4)
-    run_training(config)
-    again = stored_config(TrainConfig(out=config.out, keep_last=7, strategy="ddp"))
-    assert again == config.replace(keep_last=7, strategy="ddp")
-
-
 def test_the_progress_line(make_config: ConfigMaker, capsys: pytest.CaptureFixture[str]) -> None:
-    run_training(make_config(), bar=True)
-    said = capsys.readouterr().err
-    assert "validation loss" in said
-
-
-# --- using a run
-
-
-def test_a_run_folder_is_enough_to_sample(
-    make_config: ConfigMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_training(make_config())
-    shutil.move(tmp_path / "run", tmp_path / "elsewhere")
-    run = load_run(tmp_path / "elsewhere", "last")
-    assert run.checkpoint.progress.step == 8
-    assert run.sample("A b", 6, seed=1).startswith("A b")
-    assert run.sample("", 6, seed=1) == run.sample("", 6, seed=1)
-    monkeypatch.setitem(cli.COMMANDS, "sample", ("sympformer.training.commands:sample", ""))
-    place = str(tmp_path / "elsewhere")
-    assert cli.main(["sample", place, "--prompt", "Mia", "--n", "2"]) == 0
-    assert capsys.readouterr().out.count("Mia") >= 2
-
-
-def test_a_folder_without_a_run(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="does not exist"):
-        load_run(tmp_path / "nothing")
-    with pytest.raises(InputError, match="holds no run"):
-        load_run(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        ["--steps", "0"],
-        ["--stesp", "3"],
-        ["--model.n_layers", "3"],
-        ["--model.variant", "softmax"],
-        ["--data.corpus", "/nowhere.txt"],
-        ["--data.corpsu", "x"],
-        ["--data.tokenizer", "bpe:x"],
-        ["--precision", "float16", "--device", "cpu"],
-        ["--config", "missing.yaml"],
-        ["--resume", "true"],
-        ["--betas", "1"],
-    ],
-)
-def test_bad_command_lines(
-    args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SYMPFORMER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(cli.COMMANDS, "train", ("sympformer.training.commands:train", ""))
-    assert cli.main(["train", *args]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("sympformer: error: ")
-    assert said.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
+    train(make_config(), bar=True)
+    assert "validation loss" in capsys.readouterr().err
 
 
 def test_a_run_from_the_command_line(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(cli.COMMANDS, "train", ("sympformer.training.commands:train", ""))
     flags = f"--data.folder {prepared} --steps 2 --batch_size 2 --eval_tokens 64 --sample_tokens 4 --model.n_layer 1"
     for name in ("softmax-exp-euler-bytes", "softmax-exp-euler-bytes-2"):
         assert cli.main(["train", *flags.split()]) == 0
         assert f"the model is in runs/{name}" in capsys.readouterr().out
-    recorded = json.loads((tmp_path / "runs" / name / "environment.json").read_text())
-    assert recorded["data"]["corpus"].startswith("storybook")
+    assert json.loads((tmp_path / "runs" / name / "run.json").read_text())["processes"] == 1
+
+
+@pytest.mark.parametrize(("stopped_by", "code", "words"), [(None, 0, "the model is in"), (15, 143, "continue with")])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_process_speaks_for_all(
+    rank: int, stopped_by: int | None, code: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    result = TrainResult(Path("runs/mine"), 7, 7, 2.5, 2.4, "One day", stopped_by, rank)
+    monkeypatch.setattr(run, "train", lambda config, resume, given: result)
+    assert cli.main(["train"]) == code
+    said = capsys.readouterr().out
+    assert (words in said and "runs/mine" in said) if rank == 0 else said == ""

@@ -17,9 +17,7 @@ from sympformer import cli
 from sympformer.data import make_tokenizer
 from sympformer.models import perturb_
 from sympformer.models.generate import stream
-from sympformer.training import run_training
 from sympformer.training.sampling import sample_text, stream_text
-from tests.training.conftest import ConfigMaker
 
 Capture = pytest.CaptureFixture[str]
 
@@ -32,10 +30,10 @@ def model() -> sf.LanguageModel:
     return made.eval()
 
 
-@pytest.fixture
-def run(make_config: ConfigMaker) -> str:
+@pytest.fixture(scope="module")
+def run(finished: Path) -> str:
     """A run of 16 tokens of context."""
-    return str(run_training(make_config(steps=1)).folder)
+    return str(finished)
 
 
 def sampled(capsys: Capture, *args: str) -> tuple[str, str]:
@@ -157,6 +155,13 @@ def test_ctrl_c_at_a_terminal(run: str) -> None:
     assert b"an empty line or Ctrl-D ends this" in shown
     assert b"sympformer: stopped" in shown
     assert b"Traceback" not in shown
+
+
+def test_a_folder_is_enough(copied: Path, capsys: Capture) -> None:
+    moved = copied.rename(copied.parent / "elsewhere")
+    assert sampled(capsys, str(moved), "--prompt", "Mia", "--n", "2", "--which", "last")[0].count("Mia") >= 2
+    model = sf.open_model(moved)
+    assert model.sample("", 6, seed=1) == model.sample("", 6, seed=1)
 
 
 def test_wrong_targets(tmp_path: Path, capsys: Capture) -> None:

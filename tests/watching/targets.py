@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from sympformer.loading import Target
 from sympformer.models import LanguageModel
 from sympformer.nn import State, View
+from sympformer.opening import Opened
 from sympformer.watching import Record
 from tests.models.cases import make
 
@@ -59,9 +59,9 @@ def ahead(model: LanguageModel, seen: Record, k: int) -> State:
     return model.layers()[k].ahead(State(seen.x[2 * k], y), view_of(model, seen.idx))
 
 
-def target(name: str, variant: str, tokenizer: Any = None, **options: Any) -> Target:
+def target(name: str, variant: str, tokenizer: Any = None, **options: Any) -> Opened:
     """A perturbed model of a variant; without a tokenizer it reads bytes."""
     size: dict[str, Any] = {"n_layer": 2, "d_model": 16, "block_size": 64}
     size["vocab_size"] = 256 if tokenizer is None else len(tokenizer.words)
     model = make(variant, **size | options)
-    return Target(name, "factory", model.float(), model.cfg.vocab_size, model.cfg.block_size, tokenizer)
+    return Opened(name, "factory", model.float(), tokenizer, model.cfg.vocab_size, model.cfg.block_size)

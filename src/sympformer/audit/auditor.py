@@ -16,7 +16,8 @@ from sympformer.audit import checks
 from sympformer.audit.checks import ChunkedLogits, Finding
 from sympformer.audit.report import AuditReport, AuditRow
 from sympformer.errors import InputError, unknown_name
-from sympformer.loading import (
+from sympformer.models import LanguageModel, build_model, perturb_
+from sympformer.models.foreign import (
     Logits,
     as_text_model,
     block_size_of,
@@ -27,7 +28,6 @@ from sympformer.loading import (
     token_tables,
     vocab_size_of,
 )
-from sympformer.models import LanguageModel, build_model, perturb_
 from sympformer.progress import steps_with_progress
 
 Weights = Literal["given", "fresh", "perturbed"]

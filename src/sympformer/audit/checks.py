@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sympformer.loading import Logits
+from sympformer.models.foreign import Logits
 
 ChunkedLogits = Callable[[Tensor, Sequence[int]], Tensor]  # ids, sizes of the chunks -> logits of all
 

@@ -10,7 +10,7 @@ from sympformer.audit.auditor import Weights, audit_model
 from sympformer.audit.report import AuditReport
 from sympformer.errors import InputError
 from sympformer.files import write
-from sympformer.loading import Target, open_target
+from sympformer.opening import Opened, open_model
 from sympformer.tables import Head, terminal_table
 
 
@@ -34,7 +34,7 @@ def audit(
     """
     if json is not None and (not json or Path(json).is_dir() or not Path(json).parent.is_dir()):
         raise InputError(f"cannot write the report to {json!r}: give the name of a file in a folder that is there")
-    opened = open_target(target, trust_remote_code, vocab_size)
+    opened = open_model(target, trust_remote_code=trust_remote_code, vocab_size=vocab_size)
     weights: tuple[Weights, ...] = ("given", "fresh", "perturbed") if opened.kind == "run" else ("given", "perturbed")
     report = audit_model(
         opened.model, vocab_size=opened.vocab_size, length=length, seed=seed, weights=weights, show_progress=None
@@ -45,7 +45,7 @@ def audit(
     return 0 if report.passed else 1
 
 
-def _print(target: Target, report: AuditReport) -> None:
+def _print(target: Opened, report: AuditReport) -> None:
     # a variant or a factory has just been started; a run and a folder have been trained
     given = "fresh" if target.kind in ("variant", "factory") else "trained"
     rows = [replace(row, weights=given) if row.weights == "given" else row for row in report.rows]

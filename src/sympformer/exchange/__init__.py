@@ -15,7 +15,6 @@ _LAZY: dict[str, str] = {
     "bundle": "sympformer.exchange.bundle",
     "export_run": "sympformer.exchange.exporting",
     "fast_tokenizer": "sympformer.exchange.tokenizers",
-    "import_run": "sympformer.exchange.importing",
     "push_folder": "sympformer.exchange.push",
 }
 
@@ -23,7 +22,6 @@ __all__ = sorted(_LAZY)
 if TYPE_CHECKING:  # type checkers see what the names are
     from sympformer.exchange import bundle as bundle
     from sympformer.exchange.exporting import export_run as export_run
-    from sympformer.exchange.importing import import_run as import_run
     from sympformer.exchange.push import push_folder as push_folder
     from sympformer.exchange.tokenizers import fast_tokenizer as fast_tokenizer
 else:

@@ -10,7 +10,7 @@ from sympformer.data.hub import HUB
 from sympformer.exchange.record import Record
 from sympformer.models import ModelConfig
 from sympformer.nn import STEPPERS
-from sympformer.provenance import codes_in
+from sympformer.provenance import code_in
 from sympformer.tables import Head, markdown_table
 from sympformer.training.choices import is_plain
 from sympformer.training.config import DEFAULT_VARIANT
@@ -111,7 +111,7 @@ print(tokenizer.decode(model.generate(**ids, max_new_tokens={new}, do_sample=Tru
 
 The source that the model needs is in this repository; `trust_remote_code` lets it run (the tokenizer is plain, but
 transformers reads the model's config to load it). With sympformer installed, write `import sympformer.hf` and
-leave `trust_remote_code` out. `sympformer import FOLDER RUN` makes a run folder of it again."""
+leave `trust_remote_code` out."""
 
 
 def _model(facts: CardFacts) -> str:
@@ -138,7 +138,7 @@ def _training(facts: CardFacts) -> str:
         "optimizer": f"{config['optimizer']}, peak rate {config['lr']:g}, weight decay {config['weight_decay']:g}",
         "precision": config["precision"],
         "seed": str(config["seed"]),
-        "code": ", then ".join(code.label for code in codes_in(facts.record.environment)),
+        "code": ", then ".join(code_in(code).label for code in facts.record.environment["codes"]),
     }
     if (seconds := (facts.record.evaluation or {}).get("seconds")) is not None:
         rows["training time"] = f"{seconds:,.0f} s"

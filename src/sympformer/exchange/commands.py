@@ -1,4 +1,4 @@
-"""The commands `sympformer export` and `sympformer import`."""
+"""The command `sympformer export`."""
 
 from pathlib import Path
 from typing import Literal
@@ -32,22 +32,6 @@ def export(
     print(f"{out}: the model of {run}, step {record.progress['step']} ({which}), audit {audit}")
     if push is not None:
         print(f"pushed to {push_folder(Path(out), push, private)}")
-    return 0
-
-
-def import_(folder: str, out: str) -> int:
-    """Make a run folder of an exported one, so that eval, sample and export work on it.
-
-    Args:
-        folder: Folder that 'sympformer export' wrote, or 'save_pretrained' with such a model and its tokenizer.
-        out: Run folder to write; it must not exist or be empty.
-    """
-    require_transformers("import")
-    from sympformer.exchange.importing import import_run
-
-    _calm()
-    import_run(folder, out, _say)
-    print(f"{out}: a run folder; try it with: sympformer sample {out}")
     return 0
 
 

@@ -13,7 +13,8 @@ from sympformer.exchange.bundle import bundle
 from sympformer.exchange.card import CARD, CardFacts, card
 from sympformer.exchange.record import RECORD, Record, record_of
 from sympformer.exchange.tokenizers import save_fast_tokenizer
-from sympformer.training.run import TrainedRun, load_run
+from sympformer.opening import Opened, open_model
+from sympformer.training.folder import RunFolder
 
 if TYPE_CHECKING:
     from sympformer.hf import SympFormerForCausalLM
@@ -41,18 +42,19 @@ def export_run(
 
     out = Path(out)
     check_new(out)
-    trained = load_run(run, which, say)
-    report = audit_model(trained.model, show_progress=None)
-    record = record_of(trained, which, report.to_dict())
+    folder, trained = RunFolder.open(run), open_model(run, which, say=say)  # type: ignore[arg-type]
+    model, tokenizer = trained.ours()
+    report = audit_model(model, show_progress=None)
+    record = record_of(folder, trained, which, report.to_dict())
     if not report.passed:
         say("the audit failed, and the card says so: see 'sympformer audit'")
     with staged_folder(out, last=CONFIG) as work:
         _save(to_hugging_face(trained), work, out)
-        save_fast_tokenizer(trained.tokenizer, work, trained.model.cfg.block_size)
+        save_fast_tokenizer(tokenizer, work, model.cfg.block_size)
         for file, source in bundle().items():
             (work / file).write_text(source, encoding="utf-8")
-        parameters = sum(parameter.numel() for parameter in trained.model.parameters())
-        facts = CardFacts(name or out.name, trained.model.cfg, parameters, record)
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        facts = CardFacts(name or out.name, model.cfg, parameters, record)
         (work / CARD).write_text(card(facts), encoding="utf-8")
         # what an import reads; card and code are for people to change
         protected = sorted(path.name for path in work.iterdir() if path.suffix in (".json", ".safetensors"))
@@ -80,14 +82,15 @@ def check_new(out: Path) -> None:
         raise InputError(f"{out} {what}: leave it, and choose another folder")
 
 
-def to_hugging_face(trained: TrainedRun) -> "SympFormerForCausalLM":
+def to_hugging_face(trained: Opened) -> "SympFormerForCausalLM":
     """The model of a run as a Hugging Face model with its own copy of the weights."""
     from transformers import GenerationConfig
 
     from sympformer.hf import SympFormerForCausalLM
 
-    end = trained.tokenizer.end_of_text
+    model_of_ours, tokenizer = trained.ours()
+    end = tokenizer.end_of_text
     special = {"bos_token_id": end, "eos_token_id": end, "pad_token_id": end}
-    model = SympFormerForCausalLM.from_language_model(trained.model, **special, auto_map=AUTO_MAP)
+    model = SympFormerForCausalLM.from_language_model(model_of_ours, **special, auto_map=AUTO_MAP)
     model.generation_config = GenerationConfig(**special)
     return model

@@ -8,16 +8,15 @@ from typing import Any
 
 from sympformer import __version__
 from sympformer.errors import InputError
-from sympformer.provenance import CONTINUED, this_code
+from sympformer.opening import Opened
+from sympformer.provenance import this_code
 from sympformer.safe_files import check_files, read_json, sealed, unsealed
-from sympformer.training.checkpoint import Progress
 from sympformer.training.config import TrainConfig
-from sympformer.training.metrics import read_metrics
-from sympformer.training.run import EXTENDED, TrainedRun, read_environment
+from sympformer.training.folder import RunFolder
 
 RECORD, FORMAT = "sympformer_run.json", 1
 # of a run's environment: what the result depends on, not whose machine it was
-KEPT = ("sympformer", "source", "commit", CONTINUED, EXTENDED, "init_from", "python", "torch", "processes")
+KEPT = ("codes", "budgets", "init_from", "python", "torch", "processes")
 EVALUATION = (
     "step", "tokens", "epoch", "validation_loss", "perplexity", "bits_per_byte", "best_validation_loss", "seconds",
 )  # fmt: skip
@@ -49,39 +48,29 @@ class Record:
         """The config of the training."""
         return TrainConfig.from_dict(self.config)
 
-    def to_progress(self) -> Progress:
-        """How far the training was."""
-        return Progress(**self.progress)
 
-
-def record_of(run: TrainedRun, which: str, audit: dict[str, Any]) -> Record:
+def record_of(run: RunFolder, opened: Opened, which: str, audit: dict[str, Any]) -> Record:
     """What a run folder says about its weights."""
-    progress = run.checkpoint.progress
     return Record(
         which=which,
         config=run.config.to_dict(),
-        environment=_environment(run.folder),
-        progress={
-            "step": progress.step,
-            "seconds": progress.seconds,
-            "best_loss": progress.best_loss,
-            "best_step": progress.best_step,
-        },
+        environment=_environment(run),
+        progress={"step": opened.step},
         tokenizer=run.tokenizer.describe(),
         audit=audit,
-        evaluation=_evaluation(run.folder, progress.step),
+        evaluation=_evaluation(run, opened.step),
     )
 
 
-def _environment(folder: Path) -> dict[str, Any]:
-    whole = read_environment(folder)
+def _environment(run: RunFolder) -> dict[str, Any]:
+    whole = run.record
     kept = {name: whole[name] for name in KEPT if name in whole}
     data = {name: whole["data"][name] for name in ("corpus", "sha256") if name in whole["data"]}
     return kept | {"data": data, "exported_by": this_code().to_dict()}
 
 
-def _evaluation(folder: Path, step: int) -> dict[str, Any] | None:
-    rows = [row for row in read_metrics(folder) if row["step"] == step and "validation_loss" in row]
+def _evaluation(run: RunFolder, step: int | None) -> dict[str, Any] | None:
+    rows = [row for row in run.metrics() if row["step"] == step and "validation_loss" in row]
     return {name: rows[-1][name] for name in EVALUATION if name in rows[-1]} if rows else None
 
 
@@ -98,7 +87,6 @@ def read_record(folder: Path) -> Record | None:
                 f"and this one reads up to {FORMAT}: install a newer sympformer"
             )
         record = Record(**unsealed(values, file))
-        record.to_progress()
         check_files(folder, record.files, RECORD)
         record.train_config()
     except InputError:

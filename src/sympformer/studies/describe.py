@@ -54,10 +54,10 @@ def describe(
 
 def _stored(name: str) -> "LanguageModel":
     """The model of a run folder or a Hugging Face folder, in this package's own form."""
-    from sympformer.loading import open_target
     from sympformer.models import LanguageModel
+    from sympformer.opening import open_model
 
-    opened: Any = open_target(name).model
+    opened: Any = open_model(name).model
     if hasattr(opened, "to_language_model"):
         opened = opened.to_language_model()
     if not isinstance(opened, LanguageModel):

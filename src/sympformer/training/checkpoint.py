@@ -1,32 +1,30 @@
-"""Checkpoints: safetensors and JSON, written atomically, every file with its checksum. No pickle.
+"""What a run can go on from, and the model it has so far: safetensors and JSON, whole or not at all, no pickle.
 
-    checkpoints/step-00000100/   model.safetensors  optimizer.safetensors  state.json  manifest.json
-    checkpoints/best-00000060/   model.safetensors  state.json  manifest.json          (weights only)
-
-The manifest, written last, holds the sha256 of every other file. A checkpoint whose manifest does not fit is not used.
+RUN/model.safetensors               the best weights so far; step, loss and checksum stand in its header
+RUN/checkpoints/step-00000100/      model.safetensors  optimizer.safetensors  state.json  manifest.json
 """
 
+import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
 from torch import Tensor
 
-from sympformer.atomic import remove_leftovers, staged_folder, write_synced
 from sympformer.errors import InputError
-from sympformer.models import LanguageModel
-from sympformer.safe_files import read_bytes, read_json, sha256
+from sympformer.files import checked, manifest, new_folder, read_json, write
+from sympformer.models import LanguageModel, ModelConfig
+from sympformer.models.folder import WEIGHTS, Tensors, check_fit, own_names, read_weights, saved_names
 
-MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
-NAME = re.compile(r"(step|best)-(\d{8,})")
+OPTIMIZER, STATE, MANIFEST = "optimizer.safetensors", "state.json", "manifest.json"
+FOLDER, NAME = "checkpoints", re.compile(r"step-(\d{8,})")
 Say = Callable[[str], None]
 
 
@@ -40,7 +38,6 @@ class Progress:
     best_step: int | None = None
     pending: list[list[float]] = field(default_factory=list)  # loss and norms of the steps since the last log line
     scaler: dict[str, Any] = field(default_factory=dict)  # float16 only
-    metrics: str | None = None  # sha256 of the metrics up to this step
 
 
 @dataclass(frozen=True)
@@ -49,105 +46,104 @@ class Checkpoint:
 
     folder: Path
     progress: Progress
-    model: dict[str, Tensor]
-    optimizer: dict[str, Tensor]
+    model: Tensors
+    optimizer: Tensors
 
 
-class CheckpointFolder:
+class Checkpoints:
     """The checkpoints of one run."""
 
-    def __init__(self, folder: Path, keep_last: int = 2) -> None:
-        self.folder, self.keep_last = folder, keep_last
+    def __init__(self, run: Path, keep_last: int = 2) -> None:
+        self.folder, self.keep_last = run / FOLDER, keep_last
         self._damaged: set[Path] = set()  # found so by `newest`: they do not count among those to keep
 
-    def save(self, progress: Progress, model: dict[str, Tensor], optimizer: dict[str, Tensor]) -> Path:
-        """Write the checkpoint of a step, then remove the oldest ones that need not be kept."""
-        files = {MODEL: save_tensors(model), OPTIMIZER: save_tensors(optimizer), STATE: _json(vars(progress))}
-        folder = self._write("step", progress.step, files)
-        self._damaged.discard(folder)
-        good = [path for step in self.steps("step") if (path := self._path("step", step)) not in self._damaged]
+    def save(self, progress: Progress, model: Tensors, optimizer: Tensors) -> None:
+        """Write the checkpoint of a step, then remove the oldest good ones that need not be kept."""
+        folder = self.path(progress.step)
+        if folder in self._damaged:  # the run was not continued from it
+            shutil.rmtree(folder)
+            self._damaged.discard(folder)
+        if folder.exists():  # a run that is taken up after its last step
+            return
+        with new_folder(folder) as work:
+            (work / WEIGHTS).write_bytes(save(model))
+            (work / OPTIMIZER).write_bytes(save(optimizer))
+            (work / STATE).write_text(json.dumps(asdict(progress), indent=1))
+            files = manifest(work, (WEIGHTS, OPTIMIZER, STATE))
+            (work / MANIFEST).write_text(json.dumps(files, indent=1))
+        good = [path for step in self.steps() if (path := self.path(step)) not in self._damaged]
         for old in good[: -self.keep_last]:
             shutil.rmtree(old, ignore_errors=True)
-        return folder
 
-    def save_best(self, progress: Progress, model: dict[str, Tensor]) -> Path:
-        """Write the weights of the best evaluation so far, then remove the ones before."""
-        folder = self._write("best", progress.step, {MODEL: save_tensors(model), STATE: _json(vars(progress))})
-        for old in self.steps("best"):
-            if old != progress.step:
-                shutil.rmtree(self._path("best", old), ignore_errors=True)
-        return folder
-
-    def steps(self, kind: str) -> list[int]:
-        """Steps with a checkpoint of a kind ("step" or "best"), oldest first, valid or not."""
+    def steps(self) -> list[int]:
+        """Steps with a checkpoint, oldest first, good or not."""
         found = [NAME.fullmatch(path.name) for path in self.folder.iterdir()] if self.folder.is_dir() else []
-        return sorted(int(match[2]) for match in found if match and match[1] == kind)
+        return sorted(int(match[1]) for match in found if match)
 
-    def newest(self, say: Say, kinds: Sequence[str] = ("step",)) -> Checkpoint | None:
-        """The newest valid checkpoint, the kinds in order of preference; damaged ones are named and passed over."""
-        for kind in kinds:
-            for step in reversed(self.steps(kind)):
-                folder = self._path(kind, step)
-                try:
-                    return read_checkpoint(folder)
-                except InputError as error:
-                    self._damaged.add(folder)
-                    say(f"{error}; it is passed over")
+    def path(self, step: int) -> Path:
+        """Where the checkpoint of a step is, or would be."""
+        return self.folder / f"step-{step:08d}"
+
+    def newest(self, say: Say) -> Checkpoint | None:
+        """The newest good checkpoint; damaged ones are named and passed over."""
+        for step in reversed(self.steps()):
+            try:
+                return read_checkpoint(self.path(step))
+            except InputError as error:
+                self._damaged.add(self.path(step))
+                say(f"{error}; it is passed over")
         return None
-
-    def clean(self) -> None:
-        """Remove what a killed process left half-written."""
-        for place in (self.folder.parent, self.folder):
-            remove_leftovers(place)
-
-    def _write(self, kind: str, step: int, files: dict[str, bytes]) -> Path:
-        manifest = {name: {"bytes": len(content), "sha256": sha256(content)} for name, content in files.items()}
-        folder = self._path(kind, step)
-        with staged_folder(folder, replace=True) as work:
-            for name, content in (files | {MANIFEST: _json(manifest)}).items():
-                write_synced(work / name, content)
-        return folder
-
-    def _path(self, kind: str, step: int) -> Path:
-        return checkpoint_path(self.folder, kind, step)
-
-
-def checkpoint_path(folder: Path, kind: str, step: int) -> Path:
-    """Where the checkpoint of a step is, or would be."""
-    return folder / f"{kind}-{step:08d}"
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Read and verify a checkpoint folder."""
     try:
-        manifest = read_json(folder / MANIFEST, largest=1 << 16)
-        if not {MODEL, STATE} <= manifest.keys() <= {MODEL, STATE, OPTIMIZER}:
+        files = read_json(folder / MANIFEST)
+        if files.keys() != {WEIGHTS, OPTIMIZER, STATE}:
             raise InputError("its manifest names other files than a checkpoint has")
-        files = {name: _verified(folder / name, manifest[name]) for name in manifest}
-        progress = Progress(**json.loads(files[STATE]))
-        optimizer = load_tensors(files[OPTIMIZER]) if OPTIMIZER in files else {}
-        return Checkpoint(folder, progress, load_tensors(files[MODEL]), optimizer)
-    except InputError as error:
+        checked(folder, files)
+        progress = Progress(**read_json(folder / STATE))
+        return Checkpoint(folder, progress, load_file(folder / WEIGHTS), load_file(folder / OPTIMIZER))
+    except (InputError, OSError, TypeError, ValueError, KeyError, SafetensorError) as error:
         raise InputError(f"checkpoint {folder} is damaged: {error}") from error
-    except OSError as error:
-        raise InputError(f"checkpoint {folder} is damaged: {error.strerror} ({error.filename})") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
-        raise InputError(f"checkpoint {folder} is damaged: its manifest does not read") from error
 
 
-def _verified(file: Path, described: dict[str, Any]) -> bytes:
-    """The content of a file that is as large and has the checksum as its manifest says."""
-    content = read_bytes(file, largest=int(described["bytes"]))  # what a manifest says is not allocated, only compared
-    if len(content) != described["bytes"] or sha256(content) != described["sha256"]:
-        raise InputError(f"the checksum of {file.name} differs")
-    return content
+# --- the best weights
 
 
-def _json(content: Any) -> bytes:
-    return (json.dumps(content, indent=2) + "\n").encode()
+def save_best(run: Path, progress: Progress, model: Tensors) -> None:
+    """Put weights in the place of the best so far."""
+    about = {"format": "pt", "step": str(progress.step), "loss": str(progress.best_loss), "sha256": digest(model)}
+    write(run / WEIGHTS, save(saved_names(model), about))
 
 
-# --- weights and optimizer state as named tensors
+def read_best(run: Path, cfg: ModelConfig) -> tuple[Tensors, dict[str, str]]:
+    """The weights of a folder by their own names, and what their header says: of a run its step, loss and checksum."""
+    found, about = read_weights(run)
+    tensors = own_names(found, cfg)
+    if about.get("sha256", said := digest(tensors)) != said:
+        raise InputError(f"{run / WEIGHTS} is damaged: its checksum differs")
+    return tensors, about
+
+
+def best_step(run: Path) -> int | None:
+    """The step of the best weights, where there are some that say it."""
+    try:
+        with safe_open(run / WEIGHTS, "pt") as file:
+            return int((file.metadata() or {})["step"])
+    except (OSError, SafetensorError, KeyError, ValueError):
+        return None
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """sha256 of names and numbers."""
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        found.update(name.encode() + tensors[name].contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+# --- weights and optimizer state as named tensors; under FSDP2 every process must call these
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -166,35 +162,29 @@ def like(parameter: Tensor, tensor: Tensor) -> Tensor:
     return tensor
 
 
-def model_tensors(model: LanguageModel) -> dict[str, Tensor]:
-    """The weights by name."""
-    return {name: whole(tensor) for name, tensor in model.state_dict().items()}
+def model_tensors(model: LanguageModel, keep: bool = True) -> Tensors:
+    """The weights by name. keep: only the process that has a use for them holds them all."""
+    return {name: full for name, tensor in model.state_dict().items() if (full := whole(tensor)) is not None and keep}
 
 
 @torch.no_grad()
-def load_model_tensors(model: LanguageModel, tensors: dict[str, Tensor], where: Path) -> None:
+def load_model_tensors(model: LanguageModel, tensors: Tensors, where: Path) -> None:
     """Copy weights into a model; every name and shape must fit."""
     own = model.state_dict()
-    if own.keys() != tensors.keys() or any(own[name].shape != tensors[name].shape for name in own):
-        raise InputError(f"the weights in {where} belong to another model than the config beside them")
+    check_fit({name: tensor.shape for name, tensor in own.items()}, tensors, where)
     for name, tensor in own.items():
         tensor.copy_(like(tensor, tensors[name]))
 
 
-def optimizer_tensors(model: LanguageModel, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
+def optimizer_tensors(model: LanguageModel, optimizers: Sequence[torch.optim.Optimizer], keep: bool = True) -> Tensors:
     """The optimizers' state as `parameter.key` -> tensor. Rates come from the schedule and are not state."""
-    tensors = {}
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    for optimizer in optimizers:
-        for parameter, state in optimizer.state.items():
-            for key, value in state.items():
-                tensors[f"{names[id(parameter)]}.{key}"] = whole(value)
-    return tensors
+    states = [(names[id(p)], state) for optimizer in optimizers for p, state in optimizer.state.items()]
+    found = ((f"{name}.{key}", whole(value)) for name, state in states for key, value in state.items())
+    return {name: tensor for name, tensor in found if keep}
 
 
-def load_optimizer_tensors(
-    model: LanguageModel, optimizers: Sequence[torch.optim.Optimizer], tensors: dict[str, Tensor]
-) -> None:
+def load_optimizer_tensors(model: LanguageModel, optimizers: Sequence[torch.optim.Optimizer], tensors: Tensors) -> None:
     """Put the optimizers' state back."""
     owners = {id(p): optimizer for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
     parameters = dict(model.named_parameters())

@@ -1,27 +1,28 @@
 """The commands `sympformer train` and `sympformer sample`."""
 
 import sys
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from sympformer.errors import InputError
 from sympformer.training.config import TrainConfig
 
 if TYPE_CHECKING:
-    from sympformer.training.launch import TrainResult
+    from sympformer.training.run import TrainResult
 
 Which = Literal["best", "last"]
 
 
-def train(config: TrainConfig, resume: bool = False, trust_data: bool = False) -> int:
+def train(config: TrainConfig, given: Mapping[str, Any], resume: bool = False) -> int:
     """Train a language model: with no options a small one on the stories that ship with the package.
 
     Args:
         resume: Continue the run in `out` from its newest good checkpoint, with its own config.
-        trust_data: Open the path or dataset that a run from elsewhere, which is continued, names as its data.
     """
-    from sympformer.training.launch import run_training
+    from sympformer.training import run
 
-    result = run_training(config, resume, trust_data=trust_data)
+    result = run.train(config, resume, given)
     if result.rank == 0:
         _say(result)
     return 0 if result.stopped_by is None else 128 + result.stopped_by
@@ -66,15 +67,17 @@ def sample(
         which: The best weights of a run by validation loss, or the last.
         chat: Ask for one prompt after the other, until an empty line or the end of the input (Ctrl-D).
     """
+    from sympformer.training.folder import stored_model
     from sympformer.training.sampling import Writer
-    from sympformer.training.weights import open_weights
 
     if n < 1:
         raise InputError(f"n must be at least 1, got {n}")
     if not 0 <= seed < 2**63 - n:
         raise InputError(f"seed must lie between 0 and 2^63 - 1, got {seed}")
-    weights = open_weights(run, which, say=lambda text: print(text, file=sys.stderr))
-    writer = Writer(weights.model, weights.tokenizer, max_new_tokens, temperature, top_k, top_p)
+    stored = stored_model(Path(run), which, lambda text: print(text, file=sys.stderr))
+    if stored.tokenizer is None:
+        raise InputError(f"{run} has no tokenizer: save the model's beside it")
+    writer = Writer(stored.model, stored.tokenizer, max_new_tokens, temperature, top_k, top_p)
     if chat:
         writer.answer(n, seed)
     else:

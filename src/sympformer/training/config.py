@@ -21,7 +21,6 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 Strategy = Literal["auto", "ddp", "fsdp2"]
 
 DEFAULT_VARIANT, DEFAULT_TOKENS = "softmax-exp-euler", 800_000
-UNKNOWN = "unknown"  # the corpus of an imported model whose text nobody wrote down
 # Options that do not change the result: a resumed run may have others than the run it continues.
 FREE_TO_CHANGE = (
     "out", "keep_last", "checkpoint_every", "tensorboard", "device", "compile", "strategy", "sample_prompt",
@@ -43,7 +42,7 @@ class TrainConfig:
     steps: int | None = None
     """Optimizer steps; by default as many as `tokens` needs."""
     tokens: int | None = None
-    """Training tokens, rounded up to whole steps; not looked at where `steps` is given. By default 800,000. A run that
+    """Training tokens in place of `steps`, rounded up to whole ones. By default 800,000. A run that
     is resumed with more goes on; see docs/training.md for its learning rate."""
     batch_size: int = 16
     """Texts in one forward pass."""
@@ -111,6 +110,8 @@ class TrainConfig:
             raise InputError(
                 "out, init_from, data.folder, data.corpus and data.tokenizer must not hold the character U+0000"
             )
+        if self.steps is not None and self.tokens is not None:
+            raise InputError(f"steps = {self.steps} and tokens = {self.tokens} are two budgets: give one of them")
         if self.optimizer == "muon" and self.precision == "float16":
             raise InputError("optimizer = 'muon' does not go with precision = 'float16'; choose bfloat16 or float32")
         if self.strategy == "fsdp2" and self.precision == "float16":
@@ -177,6 +178,17 @@ class TrainConfig:
             return self.steps
         tokens = DEFAULT_TOKENS if self.tokens is None else self.tokens
         return -(-tokens // (self.global_batch() * block_size))
+
+    def flat(self) -> dict[str, Any]:
+        """Every option by its dotted name, as the command line has it."""
+        parts = {name: value for name, value in self.to_dict().items() if isinstance(value, dict)}
+        below = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+        return {name: getattr(self, name) for name in self.to_dict().keys() - parts.keys()} | below
+
+    def named(self) -> dict[str, Any]:
+        """The options that are not as by default."""
+        default = TrainConfig().flat()
+        return {name: value for name, value in self.flat().items() if name not in default or default[name] != value}
 
     def differences(self, other: "TrainConfig") -> list[str]:
         """Names of the options that change the result and are not the same."""

@@ -4,35 +4,36 @@ import math
 import resource
 import sys
 import time
+from collections.abc import Callable
 from math import gcd
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sympformer.data import BlockSampler, validation_blocks
-from sympformer.data import Tokens as Prepared
+from sympformer.data import BlockSampler, Tokens, validation_blocks
 from sympformer.errors import DivergenceError
-from sympformer.models import LanguageModel, build_model
+from sympformer.models import LanguageModel
+from sympformer.models.folder import build_from
 from sympformer.training.checkpoint import (
     Checkpoint,
-    CheckpointFolder,
+    Checkpoints,
     Progress,
-    load_model_tensors,
     load_optimizer_tensors,
     model_tensors,
     optimizer_tensors,
+    save_best,
 )
 from sympformer.training.config import TrainConfig
 from sympformer.training.engine import Engine
 from sympformer.training.evaluate import Evaluation, evaluate_sums, momentum_norms, summary
-from sympformer.training.metrics import layer_columns
 from sympformer.training.optimizer import clip_gradients, learning_rate, make_optimizers, set_learning_rate
-from sympformer.training.reporter import Reporter
-from sympformer.training.run_files import RunFiles
+from sympformer.training.report import Reporter
 from sympformer.training.sampling import sample_text
 from sympformer.training.signals import ECHO_SECONDS, SharedStop, StopSignal
-from sympformer.training.window import Window
+
+NAMES = ("loss", "gradient_norm", "scalar_gradient_norm")
+SKIPS_ALLOWED = 20  # float16: gradients that overflow are skipped while the scale adapts, but not for ever
 
 
 class Trainer:
@@ -43,8 +44,8 @@ class Trainer:
         engine: Engine,
         config: TrainConfig,
         model: LanguageModel,
-        prepared: Prepared,
-        checkpoints: CheckpointFolder,
+        prepared: Tokens,
+        checkpoints: Checkpoints,
         reporter: Reporter,
         checkpoint: Checkpoint | None,
     ) -> None:
@@ -59,12 +60,10 @@ class Trainer:
         # processes share the forward passes of a step if they can, and the texts of each pass if they cannot
         self.passes = config.accumulate // gcd(config.accumulate, engine.world)
         self.split = engine.split  # no process holds the whole model, all must join in every pass
-        columns = layer_columns([row | {"momentum_rms": 0.0} for row in model.layer_scalars()])
         self._set_up(checkpoint)
         self.window = Window(self.progress.pending, scaled=config.precision == "float16")
         self.validation_loss: float | None = None
         self.last_sample: str | None = None
-        self.files = RunFiles(self.folder, config, columns, self.progress.step) if engine.first else None
         self._clock = self._speed_from = (time.monotonic(), self.progress.step)
 
     def _set_up(self, checkpoint: Checkpoint | None) -> None:
@@ -84,7 +83,7 @@ class Trainer:
         self.model.train()
         with StopSignal(max(echo, ECHO_SECONDS if self.engine.world > 1 else 0.0)) as stop:
             shared = SharedStop(self.engine, stop, self.progress.step)
-            self.reporter.start()
+            self.reporter.start(self.progress.step, self.config.tensorboard)
             while self.progress.step < self.total:
                 self.step(self.progress.step)
                 self.progress.step += 1
@@ -153,7 +152,7 @@ class Trainer:
 
     def _advice(self) -> str:
         """What to do when the run has left the finite numbers."""
-        last = self.checkpoints.steps("step")[-1:]
+        last = self.checkpoints.steps()[-1:]
         kept = f"the last good checkpoint is step {last[0]}" if last else "there is no checkpoint yet"
         return (
             f"{kept}. Try a lower --lr (now {self.config.lr:g}), a longer --warm_up, --precision float32,"
@@ -176,8 +175,7 @@ class Trainer:
         if evaluate:
             record |= self._evaluate()
         record |= {"seconds": self._seconds(), "tokens_per_second": speed, "memory_mb": self._memory()}
-        if self.files is not None:
-            self.files.write(record)
+        self.reporter.metrics(record)
         if evaluate and self.progress.best_step == step:
             self._save_best()
         self._speed_from = (time.monotonic(), step)
@@ -217,55 +215,51 @@ class Trainer:
     def _layers(self) -> list[dict[str, float]]:
         """The layers' scalars and the size of their momenta on the first validation window."""
         model = self._whole_model()
+        if model is None:
+            return []
         inputs, _ = next(self.validation.batches(1))
         with self.engine.autocast():
             norms = momentum_norms(model, torch.from_numpy(inputs).to(model.tokens.weight.device))
         return [row | ({"momentum_rms": norms[k]} if norms else {}) for k, row in enumerate(model.layer_scalars())]
 
-    def _whole_model(self) -> LanguageModel:
-        """The model in one piece: itself, or a copy of what the processes share."""
+    def _whole_model(self) -> LanguageModel | None:
+        """The model in one piece, in the first process: itself, or a copy of what the processes share."""
+        first = self.engine.first
         if not self.split:
-            return self.model
-        copy = build_model(self.model.cfg, seed=0)
-        load_model_tensors(copy, model_tensors(self.model), self.checkpoints.folder)
-        return copy
+            return self.model if first else None
+        tensors = model_tensors(self.model, keep=first)
+        return build_from(self.model.cfg, tensors, self.folder) if first else None
 
     def _save(self) -> None:
         """Write a checkpoint; every process gives its part, the first one writes."""
-        if self.engine.first or self.split:
-            model, optimizer = model_tensors(self.model), optimizer_tensors(self.model, self.optimizers)
+        first = self.engine.first
+        if first or self.split:
+            model = model_tensors(self.model, keep=first)
+            optimizer = optimizer_tensors(self.model, self.optimizers, keep=first)
             self.progress.seconds = self._seconds()
             self._clock = (time.monotonic(), self.progress.step)
             self.progress.pending = self.window.rows
             self.progress.scaler = self.engine.scaler.state_dict()
-            if self.engine.first:
-                self._seal()
+            if first:
+                self.reporter.sync()
                 self.checkpoints.save(self.progress, model, optimizer)
         self.engine.wait()
 
     def _save_best(self) -> None:
         if self.engine.first or self.split:
-            model = model_tensors(self.model)
+            model = model_tensors(self.model, keep=self.engine.first)
             if self.engine.first:
-                self._seal()
-                self.checkpoints.save_best(self.progress, model)
-
-    def _seal(self) -> None:
-        """Note what the metrics hold by now."""
-        if self.files is not None:
-            self.progress.metrics = self.files.metrics.sync()
+                save_best(self.folder, self.progress, model)
 
     def _sample(self) -> None:
         """Draw a text from the present weights."""
         model, config = self._whole_model(), self.config
-        if self.files is None:
+        if model is None:
             return
         text = sample_text(model, self.tokenizer, config.sample_prompt, config.sample_tokens)
-        self.files.samples.write(self.progress.step, config.sample_prompt, text)
-        tell = (
-            self.reporter.note if self.progress.step == self.total else self.reporter.say
-        )  # the command shows the last
-        tell(f"sample: {text}")
+        self.reporter.sample(self.progress.step, config.sample_prompt, text)
+        at_end = self.progress.step == self.total  # the command shows the last
+        (self.reporter.note if at_end else self.reporter.say)(f"sample: {text}")
         self.last_sample = text
 
     # --- beginning and end
@@ -285,11 +279,6 @@ class Trainer:
         if self.validation_loss is None:  # a run taken up after its last step
             self.validation_loss = self._score().loss
         self._sample()
-
-    def close(self) -> None:
-        """Close the files."""
-        if self.files is not None:
-            self.files.close()
 
     # --- figures
 
@@ -313,3 +302,48 @@ class Trainer:
             return torch.cuda.max_memory_allocated(self.engine.device) / 1e6
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak / (1e6 if sys.platform == "darwin" else 1e3)
+
+
+class Window:
+    """Collects one row of figures a step; `read` brings them to the CPU and stops the run if one is not finite."""
+
+    def __init__(self, rows: list[list[float]], scaled: bool) -> None:
+        """rows: those a checkpoint kept. scaled: float16, whose gradients may overflow now and then."""
+        self.rows = rows
+        self._scaled, self._waiting, self._skipped = scaled, list[Tensor](), 0
+
+    def add(self, loss: Tensor, norm: Tensor, scalar_norm: Tensor) -> None:
+        """Take a step's figures, still on the device."""
+        self._waiting.append(torch.stack((loss, norm, scalar_norm)))
+
+    def read(self, step: int, engine: Engine, advice: Callable[[], str]) -> None:
+        """Bring the figures over, averaged over processes. step: steps done. Raises DivergenceError."""
+        if not self._waiting:
+            return
+        figures = engine.mean(torch.stack(self._waiting))
+        first = step - len(self._waiting) + 1
+        self._waiting = []
+        for place, row in enumerate(figures.tolist()):
+            self._check(first + place, row, advice)
+            self.rows.append(row)
+
+    def mean_and_clear(self) -> dict[str, float]:
+        """The means since the last time."""
+        means = {
+            name: sum(column) / len(column) for name, column in zip(NAMES, zip(*self.rows, strict=True), strict=True)
+        }
+        self.rows.clear()
+        return means
+
+    def _check(self, step: int, row: list[float], advice: Callable[[], str]) -> None:
+        bad = [name for name, value in zip(NAMES, row, strict=True) if not math.isfinite(value)]
+        if not bad:
+            self._skipped = 0
+            return
+        if self._scaled and "loss" not in bad:
+            self._skipped += 1
+            row[1:] = [value if math.isfinite(value) else 0.0 for value in row[1:]]
+            if self._skipped <= SKIPS_ALLOWED:
+                return
+        what = "loss" if "loss" in bad else "gradient"
+        raise DivergenceError(f"the {what} is not finite at step {step}; {advice()}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from sympformer.loading import Target
+    from sympformer.opening import Opened
     from sympformer.watching.record import Record
     from sympformer.watching.scene import Subject
 
@@ -23,16 +23,16 @@ def watch(targets: list[str], text: str = TEXT, out: str = "runs/watch.html", tr
         trust_remote_code: Run the code that lies in a Hugging Face folder.
     """
     from sympformer.errors import InputError
-    from sympformer.loading import open_target
+    from sympformer.opening import open_model
 
     if not targets:
         raise InputError("say what to watch: run folders, Hugging Face folders or variants")
-    write(Path(out), [open_target(target, trust_remote_code) for target in targets], text)
+    write(Path(out), [open_model(target, trust_remote_code=trust_remote_code) for target in targets], text)
     print(f"open {out} in a browser")
     return 0
 
 
-def write(file: Path, targets: "list[Target]", text: str) -> None:
+def write(file: Path, targets: "list[Opened]", text: str) -> None:
     """Write the page of models on a text."""
     from sympformer.errors import InputError
     from sympformer.pages import write_page
@@ -52,7 +52,7 @@ def write(file: Path, targets: "list[Target]", text: str) -> None:
     write_page(file, lambda: page(subjects, text, notes), "the page")
 
 
-def look_at(name: str, target: "Target", text: str) -> "tuple[Subject, list[str]]":
+def look_at(name: str, target: "Opened", text: str) -> "tuple[Subject, list[str]]":
     """A model on a text, ready for the page, and what was left out."""
     import torch
 
@@ -90,7 +90,7 @@ def _record(model: "nn.Module", idx: "Tensor", rows: range) -> "tuple[Record, li
     return watch_model(model, idx, **asked), missing
 
 
-def _ids(target: "Target", text: str) -> list[int]:
+def _ids(target: "Opened", text: str) -> list[int]:
     """The tokens of a text; bytes, for a model that has no tokenizer and ids enough."""
     from sympformer.errors import InputError
 
@@ -102,7 +102,7 @@ def _ids(target: "Target", text: str) -> list[int]:
     return ids
 
 
-def _decoded(target: "Target", token: int) -> str:
+def _decoded(target: "Opened", token: int) -> str:
     if target.tokenizer is not None:
         return target.tokenizer.decode([token])
     return bytes([token]).decode(errors="replace") if token < 256 else ""
@@ -120,7 +120,7 @@ def _family(model: object) -> str:
     return {"gradient": "gpt", "nesterov": "yuriiformer"}.get(cfg.stepper, "softmax")
 
 
-def _note(target: "Target") -> str:
+def _note(target: "Opened") -> str:
     if target.kind == "variant":
         return "not trained, as it starts; it reads bytes."
     return "it reads bytes, as it has no tokenizer." if target.tokenizer is None else ""

@@ -21,7 +21,7 @@ from sympformer.provenance import this_code
 from sympformer.studies.compare.records import Run
 from sympformer.studies.results.results import ModelResult, Results
 from sympformer.studies.scoring import score
-from sympformer.training.metrics import TIMED
+from sympformer.training.folder import TIMED
 from sympformer.training.trainer import Trainer
 from tests.studies.conftest import CONFIG, GPT, SYMP, write
 
@@ -297,12 +297,10 @@ def test_a_score_of_other_checkpoints_or_a_damaged_one_is_made_again(copy: Path)
 
 def test_runs_of_two_codes_are_compared_and_said(copy: Path) -> None:
     """Also where one of them has only chosen a rate."""
-    file = copy / "runs/deep/choose-lr0.004-seed0/environment.json"
+    file = copy / "runs/deep/choose-lr0.004-seed0/run.json"
     record = json.loads(file.read_text())
-    record.pop("seal")
-    file.write_text(
-        json.dumps(record | {"sympformer": "0.0.9", "source": "0123456789abcdef", "commit": "fedcba987654"})
-    )
+    record["codes"] = [{"sympformer": "0.0.9", "source": "0123456789abcdef", "commit": "fedcba987654"}]
+    file.write_text(json.dumps(record))
     assert again(copy) == 0
     results = Results.load(copy / "results.json")
     assert results.notes[0].startswith("The runs were made by different code")

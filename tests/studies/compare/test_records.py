@@ -102,10 +102,10 @@ def test_older_weights_are_named(runs: list[str], tmp_path: Path, capsys: pytest
 def test_runs_of_two_codes_are_compared_and_said(
     runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = Path(runs[1]) / "environment.json"
+    file = Path(runs[1]) / "run.json"
     record = json.loads(file.read_text())
-    record.pop("seal")
-    file.write_text(json.dumps(record | {"sympformer": "0.0.9", "source": "0123456789abcdef"}))
+    record["codes"] = [{"sympformer": "0.0.9", "source": "0123456789abcdef"}]
+    file.write_text(json.dumps(record))
     assert main(["report", *runs, "--out", str(tmp_path / "r.html")]) == 0
     assert f"The runs were made by different code ({this_code().label}" in said(capsys)
 

@@ -10,10 +10,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from sympformer import cli, data
+from sympformer.opening import Opened, open_model
 from sympformer.studies.scoring.evaluate import open_text, open_trained, text_losses
-from sympformer.training import TrainConfig, TrainedRun, evaluate_model, load_run, run_training
-from sympformer.training.checkpoint import CheckpointFolder, Progress
-from sympformer.training.run import CHECKPOINTS
+from sympformer.training.checkpoint import Progress, save_best
+from sympformer.training.config import TrainConfig
+from sympformer.training.evaluate import evaluate_model
+from sympformer.training.run import train
 
 BLOCK = 32
 
@@ -27,9 +29,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     other = data.prepare("storybook:60", "byte", place / "byte", validation=0.2).folder
     model = {"n_layer": 2, "n_head": 2, "d_model": 16, "block_size": BLOCK}
     options: dict[str, Any] = {"steps": 2, "batch_size": 2, "eval_tokens": 64, "sample_tokens": 2}
-    run_training(
-        TrainConfig.from_dict(options | {"model": model, "data": {"folder": str(bpe)}, "out": str(place / "run")})
-    )
+    train(TrainConfig.from_dict(options | {"model": model, "data": {"folder": str(bpe)}, "out": str(place / "run")}))
     return {"bpe": bpe, "byte": other, "run": place / "run"}
 
 
@@ -70,7 +70,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *args: object) -> str:
 
 
 def test_a_run_on_its_own_data(folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    run = load_run(folders["run"], "last")
+    run = open_model(folders["run"], "last")
     tokens = data.Tokens.open(folders["bpe"]).tokens("validation")
     expected = evaluate_model(run.model, data.validation_blocks(tokens, BLOCK), run.tokenizer.byte_lengths())
     shown = run_eval(capsys, folders["run"], "--which", "last")
@@ -87,11 +87,11 @@ def test_a_run_on_its_own_data(folders: dict[str, Path], capsys: pytest.CaptureF
 def test_which_weights(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def watched(folder: str, which: str, **options: Any) -> TrainedRun:
+    def watched(folder: Any, which: Any, **options: Any) -> Opened:
         asked.append(which)
-        return load_run(folder, which, **options)
+        return open_model(folder, which, **options)
 
-    monkeypatch.setattr("sympformer.training.run.load_run", watched)
+    monkeypatch.setattr("sympformer.opening.open_model", watched)
     open_trained(str(folders["run"]))
     open_trained(str(folders["run"]), "last")
     assert asked == ["best", "last"]
@@ -109,9 +109,9 @@ def test_a_loss_that_is_no_number(
         tensors["transformer.wte.weight"][5] = value
         save_file(tensors, broken / "model.safetensors", {"format": "pt"})
     else:
-        tensors = load_run(broken, "last").model.state_dict()
+        tensors = open_model(broken, "last").model.state_dict()
         next(iter(tensors.values()))[5] = value
-        CheckpointFolder(broken / CHECKPOINTS).save_best(Progress(step=2), tensors)
+        save_best(broken, Progress(step=2), tensors)
     assert cli.main(["eval", str(broken), "--data", str(folders["bpe"])]) == 2
     said = capsys.readouterr()
     assert "is not finite: its weights are of no use" in said.err.splitlines()[-1]
@@ -153,7 +153,7 @@ def test_the_loss_of_a_hugging_face_folder(folders: dict[str, Path], hf: Path) -
 
 def test_any_text(folders: dict[str, Path], hf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The whole of a file, in the model's own tokens: what scoring the prepared tokens gives."""
-    run = load_run(folders["run"])
+    run = open_model(folders["run"])
     stories = list(data.stories(20))
     (tmp_path / "mine.txt").write_text("<|endoftext|>".join(stories), encoding="utf-16")
     ids = run.tokenizer.encode_documents(stories)

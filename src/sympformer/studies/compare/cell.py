@@ -13,11 +13,11 @@ from sympformer.files import write
 from sympformer.studies.compare.children import PATIENCE, be_child
 from sympformer.studies.compare.records import DIVERGED, Run
 from sympformer.studies.scoring.score import score_run
-from sympformer.training import TrainConfig, run_training
-from sympformer.training.checkpoint import checkpoint_path, read_checkpoint
+from sympformer.training.checkpoint import read_checkpoint
 from sympformer.training.choices import choose_model
-from sympformer.training.config import load_config
-from sympformer.training.run import CHECKPOINTS, CONFIG, check_seal
+from sympformer.training.config import TrainConfig
+from sympformer.training.folder import RunFolder, is_run
+from sympformer.training.run import train
 
 
 def command(config: TrainConfig, scored: bool) -> list[str]:
@@ -32,7 +32,7 @@ def main(words: Sequence[str]) -> str:
     try:
         if finished(config) is None:
             # Ctrl-C reaches a child twice: by itself, and from the parent
-            result = run_training(config, resume=(folder / CONFIG).is_file(), bar=False, echo=PATIENCE)
+            result = train(config, resume=is_run(folder), bar=False, echo=PATIENCE)
             if result.stopped_by is not None:
                 raise KeyboardInterrupt
         if "score" in words and Run(folder).diverged is None:
@@ -48,23 +48,23 @@ def finished(config: TrainConfig, scored: bool = False) -> Run | None:
     It is trained when its last checkpoint is there: the last line of metrics is written before it.
     """
     run = Run(Path(str(config.out)))
-    if not (run.folder / CONFIG).is_file():
+    if not is_run(run.folder):
         return None
     check_same(config, run.folder)
     if (run.folder / DIVERGED).is_file():
         return run
     total = config.total_steps(choose_model(config.model).block_size)
     try:
-        last = read_checkpoint(checkpoint_path(run.folder / CHECKPOINTS, "step", total))
+        read_checkpoint(RunFolder(run.folder).checkpoints.path(total))
     except InputError:
         return None  # not there, or damaged: trained again from the one before
-    check_seal(run.folder, last)
+    RunFolder.open(run.folder)
     return run if not scored or run.diverged is not None or run.score is not None else None
 
 
 def check_same(config: TrainConfig, folder: Path) -> None:
     """Refuse a folder whose run has other settings."""
-    if changed := config.differences(load_config(folder / CONFIG)):
+    if changed := config.differences(RunFolder(folder).config):
         raise InputError(
             f"{folder} holds a run with other settings ({', '.join(changed)}): "
             "choose another --out for a changed comparison"

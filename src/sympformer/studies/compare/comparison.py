@@ -25,11 +25,10 @@ from sympformer.studies.compare import cell, children, steps
 from sympformer.studies.compare.plan import Budget, CompareConfig, Plan, unfold
 from sympformer.studies.compare.records import Entry, Run, describe_data, make_results
 from sympformer.studies.results.results import Results
-from sympformer.training import TrainConfig
 from sympformer.training.choices import choose_model
-from sympformer.training.config import load_config
+from sympformer.training.config import TrainConfig
 from sympformer.training.engine import pick_device
-from sympformer.training.run import CONFIG as RUN_CONFIG
+from sympformer.training.folder import RECORD, RunFolder
 
 CONFIG = "compare.yaml"
 PASSES = 5, 2  # processes in which the steps of a model are timed: for a budget in seconds, and for the table alone
@@ -83,8 +82,8 @@ class Comparison:
 
     def _check_runs(self) -> None:
         """Refuse, before anything is written, runs with other settings; their rates are looked at one by one later."""
-        for file in sorted(self.root.glob(f"runs/*/*/{RUN_CONFIG}")):
-            theirs, model = load_config(file), file.parent.parent.name
+        for file in sorted(self.root.glob(f"runs/*/*/{RECORD}")):
+            theirs, model = RunFolder(file.parent).config, file.parent.parent.name
             choosing = file.parent.name.startswith("choose")
             if model in self.plan.models and (budget := self.config.choose if choosing else self.config.budget):
                 cell.check_same(self._cell(model, theirs.lr, theirs.seed, budget), file.parent)

@@ -19,9 +19,8 @@ from sympformer.provenance import Code, distinct, environment
 from sympformer.studies.results.results import Curve, Difference, ModelResult, ProbeFigure, Results, Spread
 from sympformer.studies.results.statistics import corrected, effects, first_reach, paired_difference, spread
 from sympformer.studies.scoring.score import kept_score, score_run
-from sympformer.training.config import TrainConfig, load_config
-from sympformer.training.metrics import read_metrics
-from sympformer.training.run import CONFIG, MODEL, load_run, open_own_data, read_environment, run_codes
+from sympformer.training.config import TrainConfig
+from sympformer.training.folder import RunFolder
 
 DIVERGED = "diverged.json"
 MOST = 100  # points of a training curve that are kept
@@ -42,15 +41,15 @@ class Run:
 
     @cached_property
     def config(self) -> TrainConfig:
-        return load_config(self.folder / CONFIG)
+        return RunFolder(self.folder).config
 
     @cached_property
     def cfg(self) -> ModelConfig:
-        return ModelConfig.load(self.folder / MODEL)
+        return RunFolder(self.folder).cfg
 
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:
-        return list(read_metrics(self.folder))
+        return RunFolder(self.folder).metrics()
 
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
@@ -63,7 +62,7 @@ class Run:
 
     @property
     def codes(self) -> list[Code]:
-        return run_codes(self.folder)
+        return RunFolder(self.folder).codes
 
     @cached_property
     def diverged(self) -> str | None:
@@ -313,28 +312,24 @@ def _name(folder: str, folders: Sequence[str]) -> str:
 
 def _common_split(folders: Sequence[str], metric: str) -> tuple[str, Tokens]:
     """The test split if all have one, otherwise the validation split; its documents must be the same."""
-    runs = [load_run(folder) for folder in folders]
+    runs = [RunFolder.open(folder) for folder in folders]
     advice = "score both on the same text with 'sympformer eval RUN --text FILE'"
     for run in runs[1:]:
-        both = f"{runs[0].folder} and {run.folder}"
+        both = f"{runs[0].path} and {run.path}"
         if metric == "loss" and run.tokenizer.fingerprint != runs[0].tokenizer.fingerprint:
             raise InputError(
                 f"{both} have different tokenizers, so that their losses per token do not compare; compare bits per "
                 "byte with --metric bits_per_byte"
             )
-        if _corpus(run.folder) != _corpus(runs[0].folder):
+        if run.record["data"]["corpus"] != runs[0].record["data"]["corpus"]:
             raise InputError(f"{both} were trained on different corpora; {advice}")
-    prepared = [open_own_data(run.folder, run.config) for run in runs]
+    prepared = [run.tokens() for run in runs]
     split = "test" if all("test" in one.sheet.splits for one in prepared) else "validation"
     held_out = [(one.sheet.splits[split].documents, one.sheet.splits[split].bytes) for one in prepared]
     for run, held in zip(runs, held_out, strict=True):
         if held != held_out[0]:
-            raise InputError(f"{runs[0].folder} and {run.folder} hold out different {split} text; {advice}")
+            raise InputError(f"{runs[0].path} and {run.path} hold out different {split} text; {advice}")
     return split, prepared[0]
-
-
-def _corpus(folder: Path) -> Any:
-    return read_environment(folder)["data"].get("corpus")
 
 
 def _entry(name: str, folder: Path, split: str) -> Entry:

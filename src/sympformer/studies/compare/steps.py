@@ -20,7 +20,7 @@ from sympformer.progress import Bar
 from sympformer.provenance import this_code
 from sympformer.studies.bench.timing import high_water, interleaved
 from sympformer.studies.compare import children
-from sympformer.training import TrainConfig
+from sympformer.training.config import TrainConfig
 from sympformer.training.engine import Engine, pick_device
 from sympformer.training.optimizer import clip_gradients, make_optimizers
 

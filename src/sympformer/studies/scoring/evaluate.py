@@ -1,7 +1,6 @@
 """`sympformer eval`: score a trained model on text and on probes, from a run or a Hugging Face folder."""
 
 import math
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from sympformer.data import Tokens as Prepared
-    from sympformer.loading import Target, TextTokenizer
+    from sympformer.opening import Opened, TextTokenizer
     from sympformer.training.config import DataConfig
     from sympformer.training.evaluate import Evaluation
 
@@ -28,7 +27,7 @@ COMPARED, PIECE = 20_000, 256  # tokens that two tokenizers are compared on, and
 class Trained:
     """A trained model, how its loss is computed, and the data it came from, if that is known."""
 
-    target: "Target"
+    target: "Opened"
     title: str
     window: int  # tokens that the loss is computed over at once
     loss_of: "LossOf"
@@ -48,7 +47,6 @@ def evaluate(
     separator: str = "file",
     encoding: str = "utf-8",
     trust_remote_code: bool = False,
-    trust_data: bool = False,
 ) -> int:
     """Score a trained model: nats per token, perplexity, bits per byte, and probes of what it can do.
 
@@ -66,17 +64,13 @@ def evaluate(
         separator: Of --text: what stands between the documents of a .txt file.
         encoding: Of --text: how its files are written, such as cp1252.
         trust_remote_code: Run code that lies in a Hugging Face folder.
-        trust_data: Open the path or dataset that a run from elsewhere names as its data.
     """
-    from sympformer.training.origin import check_data
-
     for name, number in (("tokens", tokens), ("batch_size", batch_size)):
         if number is not None and number < 1:
             raise InputError(f"{name} must be at least 1, got {number}")
     if data is not None and text is not None:
         raise InputError("give --text (any corpus) or --data (prepared tokens), not both")
-    if trained_kind(target) == "run" and data is None and text is None:
-        check_data(Path(target), trust=trust_data)
+    trained_kind(target)
     trained = open_trained(target, which, trust_remote_code)
     if probes and trained.target.tokenizer is None:
         raise InputError(f"{target} has no tokenizer, and the probes are text: save the model's tokenizer beside it")
@@ -103,7 +97,7 @@ def evaluate(
 def trained_kind(text: str) -> Literal["run", "hf"]:
     """What kind of trained model a text names; raises where it names none."""
     from sympformer.models import VARIANTS
-    from sympformer.training.run import is_run
+    from sympformer.training.folder import is_run
 
     folder = Path(text)
     if is_run(folder):
@@ -126,21 +120,20 @@ def open_trained(text: str, which: Literal["best", "last"] = "best", trust_remot
 
 
 def _open_run(text: str, which: Literal["best", "last"]) -> Trained:
-    from sympformer.loading import Target
+    from sympformer.opening import open_model
     from sympformer.training.engine import LossOf
-    from sympformer.training.run import load_run, own_data
+    from sympformer.training.folder import RunFolder
 
-    run = load_run(text, which, say=lambda line: print(line, file=sys.stderr))
-    cfg = run.model.cfg
-    target = Target(text, "run", run.model, cfg.vocab_size, cfg.block_size, run.tokenizer)
-    title = f"{text}, step {run.checkpoint.progress.step}"
-    return Trained(target, title, cfg.block_size, LossOf(run.model), own_data(run.folder, run.config))
+    target = open_model(text, which)
+    model, _ = target.ours()
+    data = RunFolder.open(text).data()
+    return Trained(target, f"{text}, step {target.step}", model.cfg.block_size, LossOf(model), data)
 
 
 def _open_hugging_face(text: str, trust_remote_code: bool) -> Trained:
-    from sympformer.loading import open_target
+    from sympformer.opening import open_model
 
-    target = open_target(text, trust_remote_code)
+    target = open_model(text, trust_remote_code=trust_remote_code)
 
     def loss_of(inputs: "Tensor", targets: "Tensor") -> "Tensor":
         from torch.nn.functional import cross_entropy
@@ -196,7 +189,7 @@ def prepare_text(
     return prepared, split
 
 
-def tokenizer_difference(target: "Target", prepared: "Prepared", split: str) -> str | None:
+def tokenizer_difference(target: "Opened", prepared: "Prepared", split: str) -> str | None:
     """In what the tokenizer of some tokens differs from a model's, None where they agree.
 
     Saved tokenizers of ours have a checksum; others are compared by what they make of the text itself.

@@ -15,7 +15,7 @@ import torch
 
 from sympformer.data.probes import KINDS, Probe, probe_set
 from sympformer.errors import DivergenceError, InputError
-from sympformer.loading import Logits
+from sympformer.models.foreign import Logits
 from sympformer.progress import steps_with_progress
 from sympformer.tables import Head, terminal_table
 

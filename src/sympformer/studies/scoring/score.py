@@ -9,18 +9,22 @@ from sympformer.audit import audit_model
 from sympformer.data import Tokens as Prepared
 from sympformer.data import validation_blocks
 from sympformer.errors import DivergenceError, InputError
-from sympformer.loading import logits_of
+from sympformer.models.foreign import logits_of
+from sympformer.opening import Opened, open_model
 from sympformer.provenance import this_code
 from sympformer.safe_files import read_sealed, sealed
 from sympformer.studies.scoring.probes import score_probes
-from sympformer.training import TrainConfig, load_run
-from sympformer.training.checkpoint import CheckpointFolder
+from sympformer.training.checkpoint import Checkpoints, best_step
+from sympformer.training.config import TrainConfig
 from sympformer.training.evaluate import evaluate_model
-from sympformer.training.run import CHECKPOINTS, open_own_data
+from sympformer.training.folder import RunFolder
 
 FILE = "score.json"
 SAMPLES = 2
-DRAWING = {"max_new_tokens": 120, "temperature": 0.6}  # cooler than `sample`: small models lose the thread soon
+DRAWING: dict[str, Any] = {
+    "max_new_tokens": 120,
+    "temperature": 0.6,
+}  # cooler than `sample`: small models lose the thread soon
 
 
 def score_run(folder: Path, split: str = "test") -> dict[str, Any]:
@@ -28,15 +32,14 @@ def score_run(folder: Path, split: str = "test") -> dict[str, Any]:
     if (kept := kept_score(folder, split)) is not None:
         return kept
     passed_over: list[str] = []
-    last, best = load_run(folder, "last", passed_over.append), load_run(folder, "best", passed_over.append)
-    prepared = open_own_data(folder, last.config)
-    if prepared.tokenizer.fingerprint != last.tokenizer.fingerprint:
-        raise InputError(f"the data of {folder} was made by another tokenizer since: prepare it again as it was")
-    model = last.model
+    last = open_model(folder, "last", say=passed_over.append)
+    best = open_model(folder, "best", say=passed_over.append)
+    run, (model, tokenizer) = RunFolder.open(folder), last.ours()
+    prepared = run.tokens()
     of_last = _test(last, prepared, split)
     if not math.isfinite(of_last["loss"]):
         raise DivergenceError(f"the loss of {folder} on {split} data is not finite")
-    the_same = best.checkpoint.progress.step == last.checkpoint.progress.step
+    the_same = best.step == last.step
     score = {
         "split": split,
         "of": _newest(folder),
@@ -46,9 +49,9 @@ def score_run(folder: Path, split: str = "test") -> dict[str, Any]:
         "audit": audit_model(model, vocab_size=model.cfg.vocab_size).to_dict(),
         "probes": {
             name: {"accuracy": probe.accuracy, "chance": probe.chance, "items": probe.items}
-            for name, probe in score_probes(logits_of(model), last.tokenizer, model.cfg.block_size).items()
+            for name, probe in score_probes(logits_of(model), tokenizer, model.cfg.block_size).items()
         },
-        "samples": _samples(last, last.config),
+        "samples": _samples(last, run.config),
         "code": this_code().to_dict(),
     }
     write_file(folder / FILE, sealed(score))
@@ -76,17 +79,18 @@ def kept_score(folder: Path, split: str = "test") -> dict[str, Any] | None:
 
 
 def _newest(folder: Path) -> list[int]:
-    """The newest steps of both kinds of checkpoints, damaged or not."""
-    kept = CheckpointFolder(folder / CHECKPOINTS)
-    return [step for kind in ("step", "best") for step in kept.steps(kind)[-1:]]
+    """The newest steps of both kinds of weights, damaged or not."""
+    best = best_step(folder)
+    return Checkpoints(folder).steps()[-1:] + ([] if best is None else [best])
 
 
-def _test(run: Any, prepared: Prepared, split: str) -> dict[str, Any]:
-    blocks = validation_blocks(prepared.tokens(split), run.model.cfg.block_size)
-    return evaluate_model(run.model, blocks, run.tokenizer.byte_lengths()).to_dict()
+def _test(run: Opened, prepared: Prepared, split: str) -> dict[str, Any]:
+    model, tokenizer = run.ours()
+    blocks = validation_blocks(prepared.tokens(split), model.cfg.block_size)
+    return evaluate_model(model, blocks, tokenizer.byte_lengths()).to_dict()
 
 
-def _samples(run: Any, config: TrainConfig) -> list[dict[str, str]]:
+def _samples(run: Opened, config: TrainConfig) -> list[dict[str, str]]:
     """The same prompt and the same draws for every model."""
     prompt = config.sample_prompt
     return [{"prompt": prompt, "text": run.sample(prompt, **DRAWING, seed=seed)} for seed in range(SAMPLES)]
