@@ -173,10 +173,10 @@ def test_the_preset_modern_is_one_list_of_parts() -> None:
         assert word in text
 
 
-def test_the_page_of_parts_runs_and_names_every_row(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "parts.md").read_text()
-    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
-        exec(compile(code, "docs/parts.md", "exec"), {})
+def test_the_page_of_layers_names_every_row(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "layers.md").read_text()
+    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
+    exec(compile(code, "docs/layers.md", "exec"), {})
     assert "gradient, softmax attention, norm rmsnorm, mlp swiglu, positions rotary" in capsys.readouterr().out
     choices = [str(value) for kind in (Heads, BoundKind, Form, Splitting) for value in get_args(kind)]
     for row in (*NORMS, *MLPS, *POSITIONS, *STEPPERS, *choices):
