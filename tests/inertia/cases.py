@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import sympformer as sf
 from sympformer.inertia.attach import inertia_parts
 
 pytest.importorskip("transformers", reason="needs the extra hf")
@@ -35,7 +36,6 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SIZES, **TEXT, head_dim=8)),
     "vit": lambda: transformers.ViTForImageClassification(transformers.ViTConfig(**SIZES, **IMAGE)),
 }
-TEXT_FAMILIES = [name for name in FAMILIES if name != "vit"]
 
 
 def family(name: str, seed: int = 0) -> Any:
@@ -96,3 +96,10 @@ class Plain(nn.Module):
 def plain(seed: int = 0) -> Plain:
     torch.manual_seed(seed)
     return Plain().double()
+
+
+def fast(model: Any = None, integrator: str = "plain_euler", **options: Any) -> Any:
+    """A plain stack (a new one by default) with inertia, tried on positions of its width."""
+    model = plain() if model is None else model
+    x = torch.zeros(1, 4, 6, dtype=next(model.parameters()).dtype)
+    return sf.accelerate(model, integrator, **({"blocks": "body.blocks", "example": x} | options))

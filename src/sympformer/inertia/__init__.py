@@ -5,11 +5,9 @@ fast = sf.accelerate(model)                          # the same outputs, and sca
 fast.save_pretrained("folder"); fast = sf.load_accelerated("folder")
 """
 
-from sympformer.inertia.attach import accelerate, decelerate, inertia_scalars
-from sympformer.inertia.config import DAMPINGS, KEY, InertiaConfig
-from sympformer.inertia.places import FAMILIES
+from sympformer.inertia.attach import FAMILIES, accelerate, decelerate, inertia_scalars
 from sympformer.inertia.saved import is_accelerated, load_accelerated
-from sympformer.inertia.step import Inertia
+from sympformer.inertia.step import DAMPINGS, KEY, Inertia, InertiaConfig
 
 __all__ = [
     "DAMPINGS",

@@ -2,19 +2,23 @@
 
 import copy
 import threading
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor, nn
 
-from sympformer.errors import InputError
-from sympformer.inertia.config import KEY, InertiaConfig
-from sympformer.inertia.places import Blocks, Place, find_blocks
-from sympformer.inertia.step import Inertia, Momentum
+from sympformer.errors import InputError, unknown_name
+from sympformer.inertia.step import KEY, Inertia, InertiaConfig, Momentum
 from sympformer.inertia.trial import positions_in, positions_out, try_blocks
 
 Model = TypeVar("Model", bound=nn.Module)
+Blocks = str | Callable[[nn.Module], nn.Module]
 PART, MARK = "inertia", "_sympformer_inertia"  # names of the part in a block, and of what the owner remembers
+
+# model_type of a Hugging Face config -> where its base model keeps the blocks
+FAMILIES: dict[str, str] = {"gpt2": "h", "llama": "layers", "qwen2": "layers", "qwen3": "layers", "vit": "layers"}
+POST_NORM = ("albert", "bert", "camembert", "distilbert", "electra", "openai-gpt", "roberta", "xlm-roberta")
 
 
 def accelerate(
@@ -37,18 +41,23 @@ def accelerate(
     integrator: a scheme with one evaluation a step, as plain_euler, exp_euler or ab2. blocks: dotted name of the
     ModuleList that holds the blocks, or a function from the model to it; known for GPT-2, Llama, Qwen 2 and 3 and ViT
     of Hugging Face. damping: constant (default), nesterov or log-linear, for all schemes but plain_euler. start: other
-    starting values, by name. per_channel: a gain for every channel. example: an input of the model, to try the blocks
-    on; found for most. Raises InputError where a block is no residual step.
+    starting values, by name. per_channel: a gain for every channel. example: an input of the model (a tensor, a tuple
+    of arguments, a mapping), to try the blocks on; made for models of Hugging Face. Raises InputError where a block is
+    no residual step.
     """
     _refuse_twice(model)
     place = find_blocks(model, blocks)
     chosen = {"integrator": integrator, "damping": damping, "start": dict(start or {}), "per_channel": per_channel}
     InertiaConfig.from_dict({**chosen, "width": 1})  # wrong choices before the trial, which takes longer
-    width = try_blocks(model, place, example)
+    width = try_blocks(model, place.blocks, example)
     config = InertiaConfig.from_dict({**chosen, "width": width, "blocks": None if blocks is None else place.name})
     attach(model, config)
-    if getattr(model, "config", None) is not None:
-        _note(model, config)
+    if (shared := getattr(model, "config", None)) is not None:
+        own = copy.deepcopy(shared)  # other models may have been built from this one
+        setattr(own, KEY, config.to_dict())
+        for module in model.modules():
+            if getattr(module, "config", None) is shared:
+                module.config = own
     return model
 
 
@@ -95,117 +104,135 @@ def attach(model: nn.Module, config: InertiaConfig) -> None:
     taken = next((name for name, block in place.blocks.items() if hasattr(block, PART)), None)
     if taken is not None:
         raise InputError(f"{taken} has something of its own that is called {PART!r}: rename it there")
-    for i, block in enumerate(place.blocks.values()):
+    passing, depth = Pass(), len(place.owner_name) + 1 if place.owner_name else 0
+    hooks = [
+        place.owner.register_forward_pre_hook(passing.begin, prepend=True),
+        place.owner.register_forward_hook(passing.end, always_call=True),
+    ]
+    for i, (name, block) in enumerate(place.blocks.items()):
         at = next(block.parameters(), None)
         part = Inertia(config, last=i == len(place.blocks) - 1)
         block.add_module(PART, part if at is None else part.to(at.device))
-    setattr(place.owner, MARK, Stack(place))
+        # before all other hooks: what they see of a block (hidden states, for one) includes its momentum
+        step = partial(passing.step, name)
+        hooks.append(block.register_forward_hook(step, prepend=True, with_kwargs=True))
+    setattr(place.owner, MARK, Stack([name[depth:] for name in place.blocks], hooks))
 
 
-def _note(model: nn.Module, config: InertiaConfig) -> None:
-    """Write the choices into the model's config, a copy of its own: other models may have been built from this one."""
-    shared = model.config
-    own = copy.deepcopy(shared)
-    setattr(own, KEY, config.to_dict())
-    for module in model.modules():
-        if getattr(module, "config", None) is shared:
-            module.config = own
+class Stack(NamedTuple):
+    """What the owner of accelerated blocks remembers: their names and the hooks."""
+
+    blocks: list[str]
+    hooks: list[Any]
 
 
-# --- the way of the momentum through a pass
-
-
-class Carried(threading.local):
-    """The momentum between two blocks of a pass, one for every thread; `running` from the pass's start to its end."""
+class Pass(threading.local):
+    """The momentum on its way through a pass of the owner, one for every thread; the methods are hooks."""
 
     running = False
     momentum: Momentum | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Carried, ()  # a copy of a model is at rest
+        return Pass, ()  # a copy of a model is at rest
 
+    def begin(self, owner: nn.Module, args: Any) -> None:
+        """Before the owner's pass: at rest."""
+        self.running, self.momentum = True, None
 
-class Stack:
-    """The hooks of one accelerated stack."""
+    def end(self, owner: nn.Module, args: Any, output: Any) -> None:
+        """Behind it, also where it failed: the last momentum is let go."""
+        self.running, self.momentum = False, None
 
-    def __init__(self, place: Place) -> None:
-        carried, depth = Carried(), len(place.owner_name) + 1 if place.owner_name else 0
-        self.blocks = [name[depth:] for name in place.blocks]
-        self.hooks = [
-            place.owner.register_forward_pre_hook(PassBegins(carried), prepend=True),
-            place.owner.register_forward_hook(PassEnds(carried), always_call=True),
-        ]
-        for name, block in place.blocks.items():
-            # before all other hooks: what they see of a block (hidden states, for one) includes its momentum
-            hook = BlockDone(name, carried)
-            self.hooks.append(block.register_forward_hook(hook, prepend=True, with_kwargs=True))
-
-
-class PassBegins:
-    """Hook before the owner's pass: at rest."""
-
-    def __init__(self, carried: Carried) -> None:
-        self.carried = carried
-
-    def __call__(self, owner: nn.Module, args: Any) -> None:
-        self.carried.running, self.carried.momentum = True, None
-
-
-class PassEnds:
-    """Hook behind the owner's pass, also where it failed: the last momentum is let go."""
-
-    def __init__(self, carried: Carried) -> None:
-        self.carried = carried
-
-    def __call__(self, owner: nn.Module, args: Any, output: Any) -> None:
-        self.carried.running, self.carried.momentum = False, None
-
-
-class BlockDone:
-    """Hook behind a block: its update becomes a kick, the momentum a drift."""
-
-    def __init__(self, name: str, carried: Carried) -> None:
-        self.name, self.carried = name, carried
-
-    def __call__(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        if not self.carried.running:
+    def step(self, name: str, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        """Behind a block: its update becomes a kick, the momentum a drift."""
+        if not self.running:
             raise InputError(
-                f"{self.name} of an accelerated model ran alone, but its momentum comes from the blocks before it: run"
+                f"{name} of an accelerated model ran alone, but its momentum comes from the blocks before it: run"
                 " the whole model (checkpoint a block's forward, not the block)"
             )
-        x, out, before = positions_in(block, args, kwargs), positions_out(output), self.carried.momentum
-        _check_shapes(self.name, x, out, before)
-        x_next, self.carried.momentum = block.get_submodule(PART)(x, out, before)
+        x, out, before = positions_in(block, args, kwargs), positions_out(output), self.momentum
+        if not isinstance(out, Tensor) or not isinstance(x, Tensor) or out.shape != x.shape:
+            raise InputError(f"{name} changes the shape of its input: it is no residual block")
+        if before is not None and before.y.shape != out.shape:
+            raise InputError(
+                f"{name} works on {tuple(out.shape)} where the block before it had {tuple(before.y.shape)}: a momentum"
+                " runs through blocks of one shape only"
+            )
+        x_next, self.momentum = block.get_submodule(PART)(x, out, before)
         return x_next if isinstance(output, Tensor) else type(output)([x_next, *output[1:]])
 
 
-def _check_shapes(name: str, x: Any, out: Any, before: Momentum | None) -> None:
-    if not isinstance(out, Tensor) or not isinstance(x, Tensor) or out.shape != x.shape:
-        raise InputError(f"{name} changes the shape of its input: it is no residual block")
-    if before is not None and before.y.shape != out.shape:
-        raise InputError(
-            f"{name} works on {tuple(out.shape)} where the block before it had {tuple(before.y.shape)}: a momentum runs"
-            " through blocks of one shape only"
-        )
-
-
-def _stacks(model: nn.Module) -> Iterator[tuple[nn.Module, Stack]]:
-    for module in model.modules():
-        if isinstance(stack := getattr(module, MARK, None), Stack):
-            yield module, stack
+def _find_stack(model: nn.Module) -> tuple[nn.Module, Stack] | None:
+    marked = ((module, getattr(module, MARK, None)) for module in model.modules())
+    return next(((module, stack) for module, stack in marked if isinstance(stack, Stack)), None)
 
 
 def _stack(model: nn.Module) -> tuple[nn.Module, Stack]:
-    found = next(_stacks(model), None)
+    found = _find_stack(model)
     if found is None:
         raise InputError(f"{type(model).__name__} is not accelerated")
     return found
 
 
 def _refuse_twice(model: nn.Module) -> None:
-    if next(_stacks(model), None) is not None:
+    if _find_stack(model) is not None:
         raise InputError(f"{type(model).__name__} is accelerated already: decelerate it first")
     if getattr(getattr(model, "config", None), KEY, None) is not None:
         raise InputError(
             "the model was saved accelerated and loaded without its scalars: load it with sympformer.load_accelerated"
         )
+
+
+# --- where a model keeps its residual blocks
+
+
+class Place(NamedTuple):
+    """The blocks of a model, their dotted names, and the module whose pass runs through them, once each time."""
+
+    name: str
+    blocks: dict[str, nn.Module]
+    owner: nn.Module
+    owner_name: str
+
+
+def find_blocks(model: nn.Module, blocks: Blocks | None) -> Place:
+    """The residual blocks of a model: by family, by dotted name, or by a function."""
+    if hasattr(model, "peft_config"):
+        raise InputError("the model has adapters: accelerate it first, then attach them")
+    modules, kind = dict(model.named_modules(remove_duplicate=False)), type(model).__name__
+    if callable(blocks):
+        given = blocks(model)
+        name = next((n for n, module in modules.items() if module is given), None)
+        if name is None:
+            raise InputError(f"blocks= gave {type(given).__name__}, which is not a module of {kind}")
+    else:
+        name = _by_family(model) if blocks is None else blocks
+    if name not in modules:
+        raise InputError(f"{kind} has no module {name!r}: say with blocks= where its blocks are")
+    found = modules[name]
+    if not isinstance(found, nn.ModuleList | nn.Sequential) or len(found) == 0:
+        raise InputError(
+            f"{name} of {kind} is {type(found).__name__}: blocks= must name a torch.nn.ModuleList of residual blocks"
+        )
+    owner = name  # the nearest module at or above the blocks that has a forward pass; a ModuleDict on the way has none
+    while owner and type(modules[owner]).forward is nn.Module.forward:
+        owner = owner.rpartition(".")[0]
+    if type(modules[owner]).forward is nn.Module.forward:
+        raise InputError("the blocks' model has no forward pass: hand in the model that runs them")
+    return Place(name, {f"{name}.{i}".lstrip("."): b for i, b in enumerate(found)}, modules[owner], owner)
+
+
+def _by_family(model: nn.Module) -> str:
+    family = getattr(getattr(model, "config", None), "model_type", None)
+    if family is None:
+        kind = type(model).__name__
+        raise InputError(f"{kind} is not of a known family: say with blocks= where its residual blocks are")
+    if family in POST_NORM:
+        raise InputError(
+            f"{family} normalises after it adds (post-norm), so its blocks are no residual steps that a momentum could"
+            " carry on: take a pre-norm model"
+        )
+    if family not in FAMILIES:
+        raise unknown_name("family", family, [*FAMILIES, "any other with blocks="])
+    prefix = str(getattr(model, "base_model_prefix", ""))
+    return f"{prefix}.{FAMILIES[family]}" if prefix and hasattr(model, prefix) else FAMILIES[family]

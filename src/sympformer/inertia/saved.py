@@ -6,7 +6,9 @@ from typing import Any
 
 from sympformer.errors import InputError, missing_extra
 from sympformer.inertia.attach import attach
-from sympformer.inertia.config import KEY, InertiaConfig
+from sympformer.inertia.step import KEY, InertiaConfig
+
+FETCHING = ("revision", "token", "cache_dir", "local_files_only")
 
 
 def load_accelerated(name: str | Path, model_class: Any = None, **options: Any) -> Any:
@@ -17,12 +19,22 @@ def load_accelerated(name: str | Path, model_class: Any = None, **options: Any) 
     """
     if find_spec("transformers") is None:
         raise missing_extra("load_accelerated", "transformers", "hf")
-    model_config = _config_of(name, options)
-    if not is_accelerated(model_config.to_dict()):
+    from transformers import AutoConfig
+
+    try:
+        found = AutoConfig.from_pretrained(name, **{key: options[key] for key in FETCHING if key in options})
+    except (OSError, ValueError) as error:
+        raise InputError(f"{name} holds no Hugging Face model: {' '.join(str(error).split())}") from error
+    if not is_accelerated(found.to_dict()):
         raise InputError(f"{name} was not saved accelerated: load it with transformers, then sympformer.accelerate it")
-    config = InertiaConfig.from_dict(getattr(model_config, KEY))
-    plain = _class_of(name, model_config, model_class)
-    loader = _with_inertia(plain, config)
+    plain, config = _class_of(name, found, model_class), InertiaConfig.from_dict(getattr(found, KEY))
+
+    def start(self: Any, *args: Any, **kwargs: Any) -> None:
+        plain.__init__(self, *args, **kwargs)
+        attach(self, config)
+        self._keep_in_fp32_modules_strict = {*(self._keep_in_fp32_modules_strict or ()), "inertia"}
+
+    loader: Any = type(plain.__name__, (plain,), {"__init__": start, "__module__": plain.__module__})
     with_info = bool(options.pop("output_loading_info", False))
     model, info = loader.from_pretrained(name, use_safetensors=True, output_loading_info=True, **options)
     lacking = sorted(key for key in info["missing_keys"] if ".inertia." in f".{key}")
@@ -37,16 +49,6 @@ def is_accelerated(model_config: dict[str, Any]) -> bool:
     return model_config.get(KEY) is not None
 
 
-def _config_of(name: str | Path, options: dict[str, Any]) -> Any:
-    from transformers import AutoConfig
-
-    kept = ("revision", "token", "cache_dir", "local_files_only")
-    try:
-        return AutoConfig.from_pretrained(name, **{key: options[key] for key in kept if key in options})
-    except (OSError, ValueError) as error:
-        raise InputError(f"{name} holds no Hugging Face model: {' '.join(str(error).split())}") from error
-
-
 def _class_of(name: str | Path, model_config: Any, chosen: Any) -> Any:
     """The class that was chosen, or else the one that was saved."""
     import transformers
@@ -58,14 +60,3 @@ def _class_of(name: str | Path, model_config: Any, chosen: Any) -> Any:
     if chosen is None:
         raise InputError(f"{name} is of class {saved}, which transformers does not have: give model_class=")
     raise InputError(f"model_class must be a model of transformers, as GPT2Model (no Auto class), got {chosen!r}")
-
-
-def _with_inertia(plain: Any, config: InertiaConfig) -> Any:
-    """The class with the scalars among its parameters from the start, so that `from_pretrained` reads them itself."""
-
-    def start(self: Any, *args: Any, **kwargs: Any) -> None:
-        plain.__init__(self, *args, **kwargs)
-        attach(self, config)
-        self._keep_in_fp32_modules_strict = {*(self._keep_in_fp32_modules_strict or ()), "inertia"}
-
-    return type(plain.__name__, (plain,), {"__init__": start, "__module__": plain.__module__})
