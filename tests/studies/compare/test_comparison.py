@@ -13,14 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from sympformer.cli import main
 from sympformer.data import BlockSampler, open_tokens
 from sympformer.files import locked
+from sympformer.models import variant
 from sympformer.provenance import this_code
+from sympformer.studies.compare import steps
 from sympformer.studies.compare.records import Run
 from sympformer.studies.results.results import ModelResult, Results
 from sympformer.studies.scoring import score
+from sympformer.training.config import TrainConfig
+from sympformer.training.engine import Engine
 from sympformer.training.folder import TIMED
 from sympformer.training.trainer import Trainer
 from tests.studies.conftest import CONFIG, GPT, SYMP, write
@@ -48,7 +53,7 @@ def times(folder: Path) -> dict[Path, int]:
 def metrics(folder: Path) -> dict[str, list[dict[str, Any]]]:
     runs = [Run(path.parent) for path in folder.glob("runs/*/*/metrics.jsonl")]
     return {
-        str(run.folder.relative_to(folder)): [{k: v for k, v in row.items() if k not in TIMED} for row in run.metrics]
+        str(run.path.relative_to(folder)): [{k: v for k, v in row.items() if k not in TIMED} for row in run.metrics()]
         for run in runs
     }
 
@@ -372,6 +377,26 @@ def test_new_models_are_measured_and_the_others_keep_their_figure(copy: Path, tm
     assert before.items() <= after.items()
 
 
+@pytest.mark.parametrize(("threads", "clock"), [(1, "CPU time"), (2, "wall-clock time")])
+def test_a_step_is_measured_as_a_run_makes_it(threads: int, clock: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its passes, its precision and its clock."""
+    passes: list[Any] = []
+    original = Engine.loss
+
+    def loss(self: Engine, inputs: Any, targets: Any) -> Any:
+        passes.append((self.half, len(inputs)))
+        return original(self, inputs, targets)
+
+    monkeypatch.setattr(Engine, "loss", loss)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    config = TrainConfig(batch_size=3, accumulate=2, precision="bfloat16")
+    cfg = variant("softmax-baseline", n_layer=1, n_head=2, d_model=8, block_size=8, vocab_size=64)
+    found = steps.time_steps(config, cfg)
+    assert (len(found["seconds"]), found["threads"], found["clock"]) == (steps.STEPS, threads, clock)
+    assert passes == [(torch.bfloat16, 3)] * 2 * (2 + steps.STEPS)  # two steps warm up
+    assert steps.weigh_step(config, cfg)["memory_mb"] >= 0
+
+
 # --- the command
 
 
@@ -385,7 +410,7 @@ def test_the_plan_is_shown_and_nothing_made(tmp_path: Path, capsys: pytest.Captu
     assert "symp-untied-start" in shown
     assert "wide has d_model = " in shown
     assert "parameters are nearest to the" in shown
-    assert "Refused: gpt-tied-start, gpt-untied-start: start_momentum = 'embedded' belongs to" in shown
+    assert "Refused: gpt-tied-start, gpt-untied-start: start_momentum = 'embedded' has no effect with" in shown
     assert "2 runs choose the rates, and more where one is the outermost: 4 steps." in shown
     assert "14 runs are reported: 6 steps." in shown
 

@@ -13,7 +13,6 @@ from sympformer.data.probes import KINDS, Probe, probe_set
 from sympformer.errors import DivergenceError, InputError
 from sympformer.models import VARIANTS, LanguageModel, build_model, variant
 from sympformer.studies.scoring.probes import (
-    ProbeScore,
     credit,
     cut_note,
     encode_probe,
@@ -25,21 +24,17 @@ from sympformer.studies.scoring.probes import (
 )
 
 CHARACTERS, VOCABULARY = 128, 192
+PAIRS = ("he", " a", "th", "er", "as", "re")  # `he` is one token, also inside `she`, so that choices share beginnings
 
 
-class Words:
-    """A tokenizer of bytes and some pairs: `he` is one token, also inside `she`, so that choices share beginnings."""
-
-    pairs = ("he", " a", "th", "er", "as", "re")
-
-    def encode(self, text: str) -> list[int]:
-        ids, at = [], 0
-        while at < len(text):
-            pair = text[at : at + 2]
-            found = pair in self.pairs
-            ids.append(CHARACTERS + self.pairs.index(pair) if found else ord(text[at]))
-            at += 2 if found else 1
-        return ids
+def encode(text: str) -> list[int]:
+    """A tokenizer of bytes and some pairs."""
+    ids, at = [], 0
+    while at < len(text):
+        pair = text[at : at + 2]
+        ids.append(CHARACTERS + PAIRS.index(pair) if pair in PAIRS else ord(text[at]))
+        at += 2 if pair in PAIRS else 1
+    return ids
 
 
 def small_model(name: str = "softmax-exp-euler", block_size: int = 400) -> LanguageModel:
@@ -56,23 +51,27 @@ def logits_of(model: LanguageModel) -> Callable[[Tensor], Tensor]:
     return lambda idx: model(idx).logits
 
 
+def uniform(idx: Tensor) -> Tensor:
+    return torch.zeros(*idx.shape, VOCABULARY)
+
+
 def prefixes(ids: list[int]) -> list[int]:
     """A number for every beginning of a text."""
     return list(accumulate(ids, lambda before, token: hash((before, token))))
 
 
-def oracle(tokenizer: Words, likes_right: bool) -> Callable[[Tensor], Tensor]:
+def oracle(likes_right: bool) -> Callable[[Tensor], Tensor]:
     """Knows every probe by heart: likely is the next token of a right text, or of any wrong one."""
     following: dict[int, set[int]] = {}
     for probe in (probe for kind in KINDS for probe in probe_set(kind)):
         for i, text in enumerate(probe.texts):
             if (i == probe.answer) == likes_right:
-                ids = tokenizer.encode(text)
+                ids = encode(text)
                 for prefix, token in zip(prefixes(ids), ids[1:], strict=False):
                     following.setdefault(prefix, set()).add(token)
 
     def logits(idx: Tensor) -> Tensor:
-        out = torch.zeros(*idx.shape, VOCABULARY)
+        out = uniform(idx)
         for row, ids in enumerate(idx.tolist()):
             known = [(place, t) for place, p in enumerate(prefixes(ids)) for t in following.get(p, ())]
             out[row, [place for place, _ in known], [token for _, token in known]] = 30.0
@@ -81,13 +80,9 @@ def oracle(tokenizer: Words, likes_right: bool) -> Callable[[Tensor], Tensor]:
     return logits
 
 
-def uniform(idx: Tensor) -> Tensor:
-    return torch.zeros(*idx.shape, VOCABULARY)
-
-
 @pytest.mark.parametrize(("likes_right", "accuracy"), [(True, 1.0), (False, 0.0)])
 def test_oracles(likes_right: bool, accuracy: float) -> None:
-    scores = score_probes(oracle(Words(), likes_right), Words(), None)
+    scores = score_probes(oracle(likes_right), encode, None)
     assert list(scores) == list(KINDS)
     for score in scores.values():
         assert score.accuracy == accuracy
@@ -100,23 +95,23 @@ def test_a_model_that_does_not_read_is_at_chance_exactly() -> None:
     """Whatever it likes, short or frequent words: every word is right as often as the others it stands beside."""
     likings = torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(2))
     for logits in (uniform, lambda idx: likings.expand(*idx.shape, -1)):
-        for score in score_probes(logits, Words(), None).values():
-            assert score.accuracy == pytest.approx(score.chance, abs=1e-12)
-            for form in score.forms.values():
-                assert form.accuracy == pytest.approx(form.chance, abs=1e-12)
+        for score in score_probes(logits, encode, None).values():
+            for one in (score, *score.forms.values()):
+                assert one.accuracy == pytest.approx(one.chance, abs=1e-12)
 
 
-def test_ties_share_the_point() -> None:
-    assert credit([-1.0, -1.0, -2.0], 0) == 0.5
-    assert credit([-1.0, -1.0, -2.0], 2) == 0.0
-    assert credit([-3.0] * 4, 1) == 0.25
-    assert credit([-3.0, -1.0], 1) == 1.0
+@pytest.mark.parametrize(
+    ("likelihoods", "answer", "points"),
+    [([-1.0, -1.0, -2.0], 0, 0.5), ([-1.0, -1.0, -2.0], 2, 0.0), ([-3.0] * 4, 1, 0.25), ([-3.0, -1.0], 1, 1.0)],
+)
+def test_ties_share_the_point(likelihoods: list[float], answer: int, points: float) -> None:
+    assert credit(likelihoods, answer) == points
 
 
-def slow_nats(model: LanguageModel, tokenizer: Words, text: str, others: tuple[str, ...]) -> float:
+def slow_nats(model: LanguageModel, text: str, others: tuple[str, ...]) -> float:
     """One text at a time, one token at a time, each after a prefix of its own."""
-    ids = tokenizer.encode(text)
-    shared = next(n for n in range(len(ids)) if any(tokenizer.encode(other)[n] != ids[n] for other in others))
+    ids = encode(text)
+    shared = next(n for n in range(len(ids)) if any(encode(other)[n] != ids[n] for other in others))
     nats = 0.0
     for place in range(shared, len(ids)):
         after = model(torch.tensor([ids[:place]])).logits[0, -1]
@@ -126,71 +121,51 @@ def slow_nats(model: LanguageModel, tokenizer: Words, text: str, others: tuple[s
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_equal_to_a_slow_twin(name: str) -> None:
-    model, tokenizer = small_model(name), Words()
+    model = small_model(name)
     probes = [probe_set(kind)[i] for kind in KINDS for i in (0, -1)]
-    rows = [row for probe in probes for row in encode_probe(probe, tokenizer, model.cfg.block_size).rows]
-    fast = log_likelihoods(logits_of(model), rows, batch_size=5)
+    rows = [row for probe in probes for row in encode_probe(probe, encode, model.cfg.block_size).rows]
     with torch.no_grad():
-        slow = [slow_nats(model, tokenizer, text, probe.texts) for probe in probes for text in probe.texts]
-    assert fast == pytest.approx(slow, abs=1e-4)
-
-
-def test_the_batch_size_changes_nothing() -> None:
-    model = small_model()
-    one, many = (score_probes(logits_of(model), Words(), 400, ["agreement"], size) for size in (7, 64))
-    assert one["agreement"].margin == pytest.approx(many["agreement"].margin, abs=1e-5)
-    assert list(one) == ["agreement"]
+        slow = [slow_nats(model, text, probe.texts) for probe in probes for text in probe.texts]
+    for batch_size in (1, 5):
+        assert log_likelihoods(logits_of(model), rows, batch_size) == pytest.approx(slow, abs=1e-4)
 
 
 def test_the_boundary_lies_where_the_choices_part() -> None:
-    probe = Probe("x", "It was", (" hers.", " his.", " he."), 0, "y", 0)
-    question = encode_probe(probe, Words(), None)
+    question = encode_probe(Probe("x", "It was", (" hers.", " his.", " he."), 0, "y", 0), encode, None)
     assert [row.first for row in question.rows] == [6, 6, 6]  # I t _ w as _ | he r s .
     assert question.rows[0].ids[6:] == [CHARACTERS, ord("r"), ord("s"), ord(".")]
     joined = Probe("x", "It", (" as.", " an."), 0, "y", 0)  # " a" is one token: context and choice meet inside it
-    assert encode_probe(joined, Words(), None).rows[0].first == 3
+    assert encode_probe(joined, encode, None).rows[0].first == 3
 
 
 def test_a_long_context_loses_its_beginning_and_is_counted() -> None:
-    tokenizer, probe = Words(), probe_set("cloze")[0]
-    whole, short = encode_probe(probe, tokenizer, None), encode_probe(probe, tokenizer, 20)
-    assert not whole.cut
-    assert short.cut
+    probe = probe_set("cloze")[0]
+    whole, short = encode_probe(probe, encode, None), encode_probe(probe, encode, 20)
+    longest = max(map(len, (row.ids for row in whole.rows)))
+    assert [encode_probe(probe, encode, size).cut for size in (longest - 1, longest - 2, 20)] == [False, True, True]
     assert max(len(row.ids) for row in short.rows) == 21  # the last token is predicted, not read
     for long_row, short_row in zip(whole.rows, short.rows, strict=True):
         assert long_row.ids[long_row.first :] == short_row.ids[short_row.first :]
         assert long_row.ids[-len(short_row.ids) :] == short_row.ids
-    scores = score_probes(logits_of(small_model(block_size=40)), tokenizer, 40)
+    scores = score_probes(uniform, encode, 40)
     assert scores["cloze"].cut == scores["cloze"].items
     assert 0 < scores["agreement"].cut < scores["agreement"].items
     note = cut_note(scores, 40)
     assert note is not None
     assert f"{scores['agreement'].cut} of 240 agreement probes" in note
     assert "40 tokens" in note
+    assert cut_note(score_probes(uniform, encode, None, ["agreement"]), None) is None
 
 
-def test_just_long_enough_is_not_cut() -> None:
-    probe = probe_set("agreement")[0]
-    longest = max(len(Words().encode(text)) for text in probe.texts)
-    assert not encode_probe(probe, Words(), longest - 1).cut
-    assert encode_probe(probe, Words(), longest - 2).cut
-    assert cut_note({"x": summarise("x", [probe, probe_set("agreement")[2]], [[0.0, -1.0]] * 2)}, 9) is None
-
-
-def test_too_short_a_model_and_too_strange_a_tokenizer() -> None:
+def test_refusals() -> None:
     with pytest.raises(InputError, match="a model that sees 3 tokens is too short for the probes"):
-        score_probes(uniform, Words(), 3)
+        score_probes(uniform, encode, 3)
     with pytest.raises(InputError, match="no common beginning"):
-        encode_probe(Probe("x", "", ("a.", "b."), 0, "y", 0), Words(), None)
+        encode_probe(Probe("x", "", ("a.", "b."), 0, "y", 0), encode, None)
     with pytest.raises(InputError, match="did you mean 'pronoun'"):
-        score_probes(uniform, Words(), None, ["pronouns"])
-    with pytest.raises(InputError, match="batch_size must be at least 1"):
-        score_probes(uniform, Words(), None, batch_size=0)
-
-
-def test_a_broken_model_gets_no_score() -> None:
+        score_probes(uniform, encode, None, ["pronouns"])
     with pytest.raises(DivergenceError, match="no finite likelihoods"):
-        score_probes(lambda idx: uniform(idx) * math.nan, Words(), None, ["agreement"])
+        score_probes(lambda idx: uniform(idx) * math.nan, encode, None, ["agreement"])
 
 
 def test_the_standard_error_is_that_of_independent_groups() -> None:
@@ -202,10 +177,9 @@ def test_the_standard_error_is_that_of_independent_groups() -> None:
 
 
 def test_the_table_shows_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
-    probes = probe_set("agreement")[:4]
-    score = summarise("agreement", probes, [[0.0, -2.0]] * 4)
-    assert isinstance(score, ProbeScore)
-    assert score.to_dict()["forms"]["plain"] == {"accuracy": 0.5, "chance": 0.5, "items": 4}
+    score = summarise(probe_set("agreement")[:4], [[0.0, -2.0]] * 4)
+    plain = score.forms["plain"]
+    assert (plain.accuracy, plain.chance, plain.items) == (0.5, 0.5, 4)
     Console(width=100).print(probe_table({"agreement": score}))
     shown = capsys.readouterr().out
     assert all(part in shown for part in ("agreement", "50.0 % ± 0.0", "plain", "+0.00"))

@@ -48,17 +48,17 @@ def finished(config: TrainConfig, scored: bool = False) -> Run | None:
     It is trained when its last checkpoint is there: the last line of metrics is written before it.
     """
     run = Run(Path(str(config.out)))
-    if not is_run(run.folder):
+    if not is_run(run.path):
         return None
-    check_same(config, run.folder)
-    if (run.folder / DIVERGED).is_file():
+    check_same(config, run.path)
+    if (run.path / DIVERGED).is_file():
         return run
     total = config.total_steps(choose_model(config.model).block_size)
     try:
-        read_checkpoint(RunFolder(run.folder).checkpoints.path(total))
+        read_checkpoint(run.checkpoints.path(total))
     except InputError:
         return None  # not there, or damaged: trained again from the one before
-    RunFolder.open(run.folder)
+    Run.open(run.path)
     return run if not scored or run.diverged is not None or run.score is not None else None
 
 

@@ -1,14 +1,18 @@
 """The commands `sympformer compare` and `sympformer report`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from rich.console import Console
+from rich.markup import escape
 
 from sympformer.errors import InputError
-from sympformer.studies.compare.plan import CompareConfig, Model
+from sympformer.studies.compare.comparison import CONFIG, Comparison
+from sympformer.studies.compare.plan import CompareConfig, Model, parameters
+from sympformer.studies.compare.records import runs_results
+from sympformer.studies.results.page import PAGE, show, write_all, write_report
+from sympformer.studies.results.results import FILE, Results
 from sympformer.tables import Head, terminal_table
-
-if TYPE_CHECKING:
-    from sympformer.studies.compare.comparison import Comparison
 
 Metric = Literal["loss", "bits_per_byte"]
 PLANNED = [Head("model", True), Head("parameters"), *(Head(t, True, wrap=True) for t in ("learning rate", "options"))]
@@ -27,9 +31,6 @@ def compare(
     """
     if jobs < 1:
         raise InputError(f"jobs must be at least 1, got {jobs}")
-    from sympformer.studies.compare.comparison import Comparison
-    from sympformer.studies.results.page import show, write_all
-
     comparison = Comparison(Path(out), config, jobs)
     if plan:
         print_plan(comparison)
@@ -54,11 +55,6 @@ def report(targets: list[str], out: str | None = None, baseline: str | None = No
     """
     if not targets:
         raise InputError("say what to report on: the folder of a comparison, or run folders")
-    from sympformer.studies.compare.comparison import CONFIG
-    from sympformer.studies.compare.records import runs_results
-    from sympformer.studies.results.page import PAGE, show, write_all, write_report
-    from sympformer.studies.results.results import FILE, Results
-
     first, page = Path(targets[0]), Path(out or Path("runs") / PAGE)
     finished = (first / FILE).is_file()
     if (finished or (first / CONFIG).is_file()) and (len(targets) > 1 or baseline is not None or metric != "loss"):
@@ -76,13 +72,8 @@ def report(targets: list[str], out: str | None = None, baseline: str | None = No
     return 0
 
 
-def print_plan(comparison: "Comparison") -> None:
+def print_plan(comparison: Comparison) -> None:
     """What is to be trained, on the terminal."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    from sympformer.studies.compare.plan import parameters
-
     config, plan, rows = comparison.config, comparison.plan, []
     for name, cfg in comparison.model_configs.items():
         own = {key: value for key, value in plan.models[name].options.items() if config.common.model.get(key) != value}

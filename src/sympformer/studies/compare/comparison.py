@@ -133,7 +133,7 @@ class Comparison:
         reported = [self._cell(name, rates[name], s, self.config.budget) for s in self.config.seeds for name in rates]
         runs: dict[str, list[Run]] = {name: [] for name in models}
         for run in self._run("training", reported, scored=True):
-            runs[run.folder.parent.name].append(run)
+            runs[run.path.parent.name].append(run)
         return Trained(tried, rates, runs)
 
     def _cell(self, model: str, lr: float, seed: int, budget: Budget) -> TrainConfig:
@@ -244,4 +244,4 @@ def _what(run: Run, scored: bool) -> str:
     if run.diverged is None and scored:
         came += f", test loss {run.figure('loss'):.4f}"
     seconds = f" ({run.evaluations[-1]['seconds']:.0f} s)" if run.evaluations else ""
-    return f"{run.folder.parent.name}, {kind} {run.config.lr:g}, seed {run.config.seed}: {came}{seconds}"
+    return f"{run.path.parent.name}, {kind} {run.config.lr:g}, seed {run.config.seed}: {came}{seconds}"

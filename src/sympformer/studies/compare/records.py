@@ -19,7 +19,6 @@ from sympformer.provenance import Code, distinct, environment
 from sympformer.studies.results.results import Curve, Difference, ModelResult, ProbeFigure, Results, Spread
 from sympformer.studies.results.statistics import corrected, effects, first_reach, paired_difference, spread
 from sympformer.studies.scoring.score import kept_score, score_run
-from sympformer.training.config import TrainConfig
 from sympformer.training.folder import RunFolder
 
 DIVERGED = "diverged.json"
@@ -33,42 +32,25 @@ SINGLE = [
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run that was trained, read from its folder."""
+class Run(RunFolder):
+    """A run that was trained, and what it scored."""
 
-    folder: Path
     split: str = "test"  # that it is scored on
-
-    @cached_property
-    def config(self) -> TrainConfig:
-        return RunFolder(self.folder).config
-
-    @cached_property
-    def cfg(self) -> ModelConfig:
-        return RunFolder(self.folder).cfg
-
-    @cached_property
-    def metrics(self) -> list[dict[str, Any]]:
-        return RunFolder(self.folder).metrics()
 
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
         """The lines of metrics with a validation loss."""
-        return [record for record in self.metrics if "validation_loss" in record]
+        return [record for record in self.metrics() if "validation_loss" in record]
 
     @cached_property
     def score(self) -> dict[str, Any] | None:
-        return kept_score(self.folder, self.split)
-
-    @property
-    def codes(self) -> list[Code]:
-        return RunFolder(self.folder).codes
+        return kept_score(self.path, self.split)
 
     @cached_property
     def diverged(self) -> str | None:
         """Why there is no figure."""
-        if (self.folder / DIVERGED).is_file():
-            return str(read_json(self.folder / DIVERGED)["why"])
+        if (self.path / DIVERGED).is_file():
+            return str(read_json(self.path / DIVERGED)["why"])
         last = self.evaluations[-1]
         whole = math.isfinite(last["validation_loss"])
         return None if whole else f"the validation loss is not finite at step {last['step']}"
@@ -85,7 +67,7 @@ class Run:
 
     @property
     def curve(self) -> Curve:
-        rows, steps = self.evaluations, [record for record in self.metrics if "loss" in record]
+        rows, steps = self.evaluations, [record for record in self.metrics() if "loss" in record]
         train = thinned([(record["tokens"], record["loss"]) for record in steps])
         tokens, seconds = [row["tokens"] for row in rows], [row["seconds"] for row in rows]
         losses = [row["validation_loss"] for row in rows]
@@ -343,7 +325,7 @@ def _entry(name: str, folder: Path, split: str) -> Entry:
         cfg=run.cfg,
         runs=[run],
         lr=run.config.lr,
-        tokens_per_second=median(record["tokens_per_second"] for record in run.metrics),
-        memory_mb=max(record["memory_mb"] for record in run.metrics),
+        tokens_per_second=median(record["tokens_per_second"] for record in run.metrics()),
+        memory_mb=max(record["memory_mb"] for record in run.metrics()),
         codes=tuple(run.codes),
     )

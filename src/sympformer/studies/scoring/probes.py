@@ -7,9 +7,10 @@ probability.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -22,94 +23,70 @@ from sympformer.tables import Head, terminal_table
 if TYPE_CHECKING:
     from rich.table import Table
 
-
-class Encoder(Protocol):
-    """All that the probes ask of a tokenizer."""
-
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text."""
+Encode = Callable[[str], list[int]]
 
 
 @dataclass(frozen=True)
-class FormScore:
-    """How a model did on one form of a kind."""
+class Score:
+    """How a model did on some probes."""
 
-    accuracy: float
-    chance: float
-    items: int
-
-
-@dataclass(frozen=True)
-class ProbeScore:
-    """How a model did on one kind of probe."""
-
-    kind: str
     accuracy: float  # share of right answers; among n equally likely choices a right one counts 1/n
-    items: int
     chance: float  # accuracy of guessing
+    items: int
     margin: float  # nats: log-likelihood of the right choice over the best wrong one, on average
     standard_error: float  # of the accuracy, over groups: probes of one group are not independent
-    cut: int  # probes whose context did not fit and lost its beginning
-    forms: dict[str, FormScore]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON takes them."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
-class Row:
+class KindScore(Score):
+    """On one kind of probe, and on each of its forms."""
+
+    forms: dict[str, Score]
+    cut: int  # probes whose context did not fit and lost its beginning
+
+
+class Row(NamedTuple):
     """Token ids of a context with one choice; ids[first:] are scored."""
 
     ids: list[int]
     first: int
 
 
-@dataclass(frozen=True)
-class Question:
-    """A probe in tokens: a row for every choice."""
+class Question(NamedTuple):
+    """A probe in tokens: a row for every choice. cut: the context did not fit and lost its beginning."""
 
     rows: list[Row]
-    cut: bool  # the context did not fit and lost its beginning
+    cut: bool
 
 
 def score_probes(
-    logits: Logits,
-    tokenizer: Encoder,
-    block_size: int | None,
-    kinds: Sequence[str] | None = None,
-    batch_size: int = 16,
-) -> dict[str, ProbeScore]:
+    logits: Logits, encode: Encode, block_size: int | None, kinds: Sequence[str] = KINDS, batch_size: int = 16
+) -> dict[str, KindScore]:
     """Score a model on some kinds of probes, all by default.
 
     logits: (B, T) ids -> (B, T, V); the model must be causal and in eval mode. block_size: the longest text it takes,
     None for any; contexts that do not fit lose their beginning and are counted in `cut`.
     """
-    if batch_size < 1:
-        raise InputError(f"batch_size must be at least 1, got {batch_size}")
-    probes = {kind: probe_set(kind) for kind in (KINDS if kinds is None else kinds)}
-    questions = {kind: [encode_probe(probe, tokenizer, block_size) for probe in probes[kind]] for kind in probes}
+    probes = {kind: probe_set(kind) for kind in kinds}
+    questions = {kind: [encode_probe(probe, encode, block_size) for probe in probes[kind]] for kind in probes}
     rows = [row for of_kind in questions.values() for question in of_kind for row in question.rows]
     nats = iter(log_likelihoods(logits, rows, batch_size))
-    return {
-        kind: summarise(
-            kind,
-            probes[kind],
-            likelihoods=[[next(nats) for _ in question.rows] for question in of_kind],
-            cut=sum(question.cut for question in of_kind),
-        )
-        for kind, of_kind in questions.items()
-    }
+    found = {}
+    for kind, of_kind in questions.items():
+        likelihoods = [[next(nats) for _ in question.rows] for question in of_kind]
+        found[kind] = summarise(probes[kind], likelihoods, sum(question.cut for question in of_kind))
+    return found
 
 
-def encode_probe(probe: Probe, tokenizer: Encoder, block_size: int | None) -> Question:
+def encode_probe(probe: Probe, encode: Encode, block_size: int | None) -> Question:
     """Context and choice encoded together, one row a choice.
 
     What all choices have in common at the front is context, wherever the tokenizer puts the boundary. All choices of
     a probe are cut at the same place, so that they are scored after the same context.
     """
-    encoded = [list(tokenizer.encode(text)) for text in probe.texts]
-    first, longest = common_prefix(encoded), max(map(len, encoded))
+    encoded = [list(encode(text)) for text in probe.texts]
+    longest = max(map(len, encoded))
+    first = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*encoded, strict=False)))
     if first == 0:
         raise InputError(f"the tokenizer gives no common beginning to the choices of the probe {probe.texts[0]!r}")
     # The last token is only predicted, so block_size + 1 tokens fit.
@@ -122,16 +99,6 @@ def encode_probe(probe: Probe, tokenizer: Encoder, block_size: int | None) -> Qu
     return Question([Row(ids[start:], first - start) for ids in encoded], cut=start > 0)
 
 
-def common_prefix(sequences: Sequence[Sequence[int]]) -> int:
-    """Number of ids that all sequences begin with."""
-    shared = 0
-    for column in zip(*sequences, strict=False):  # ends with the shortest
-        if len(set(column)) > 1:
-            break
-        shared += 1
-    return shared
-
-
 @torch.no_grad()
 def log_likelihoods(logits: Logits, rows: Sequence[Row], batch_size: int) -> list[float]:
     """Nats of every row's scored tokens. Rows are filled up on the right, which a causal model does not see."""
@@ -140,20 +107,14 @@ def log_likelihoods(logits: Logits, rows: Sequence[Row], batch_size: int) -> lis
     for step in steps_with_progress(-(-len(rows) // batch_size), "probes"):
         batch = order[step * batch_size : (step + 1) * batch_size]
         width = len(rows[batch[-1]].ids) - 1
-        inputs = torch.tensor([_filled(rows[i].ids[:-1], width) for i in batch])
-        output = logits(inputs)
+        output = logits(torch.tensor([rows[i].ids[:-1] + [0] * (width + 1 - len(rows[i].ids)) for i in batch]))
         for place, i in enumerate(batch):
-            row = rows[i]
-            predicted = output[place, row.first - 1 : len(row.ids) - 1].double().log_softmax(-1)
-            targets = torch.tensor(row.ids[row.first :], device=predicted.device)
-            found[i] = float(predicted.gather(-1, targets[:, None]).sum())
+            ids, first = rows[i]
+            predicted = output[place, first - 1 : len(ids) - 1].double().log_softmax(-1)
+            found[i] = float(predicted.gather(-1, torch.tensor(ids[first:], device=predicted.device)[:, None]).sum())
     if not all(map(math.isfinite, found)):
         raise DivergenceError("the model gives no finite likelihoods for the probes: its weights or logits are broken")
     return found
-
-
-def _filled(ids: list[int], width: int) -> list[int]:
-    return ids + [0] * (width - len(ids))
 
 
 def credit(likelihoods: Sequence[float], answer: int) -> float:
@@ -162,40 +123,39 @@ def credit(likelihoods: Sequence[float], answer: int) -> float:
     return float(likelihoods[answer] == best) / sum(value == best for value in likelihoods)
 
 
-def summarise(kind: str, probes: Sequence[Probe], likelihoods: Sequence[Sequence[float]], cut: int = 0) -> ProbeScore:
+def summarise(probes: Sequence[Probe], likelihoods: Sequence[Sequence[float]], cut: int = 0) -> KindScore:
     """The figures of a kind from the log-likelihoods of every probe's choices."""
-    credits = [credit(values, probe.answer) for probe, values in zip(probes, likelihoods, strict=True)]
-    margins = [
-        values[probe.answer] - max(value for i, value in enumerate(values) if i != probe.answer)
-        for probe, values in zip(probes, likelihoods, strict=True)
-    ]
-    chances = [1 / len(probe.choices) for probe in probes]
     forms = {}
     for form in dict.fromkeys(probe.form for probe in probes):
         of_form = [i for i, probe in enumerate(probes) if probe.form == form]
-        forms[form] = FormScore(
-            _mean([credits[i] for i in of_form]), _mean([chances[i] for i in of_form]), len(of_form)
-        )
-    return ProbeScore(
-        kind,
-        accuracy=_mean(credits),
-        items=len(probes),
-        chance=_mean(chances),
-        margin=_mean(margins),
-        standard_error=standard_error(credits, [probe.group for probe in probes]),
-        cut=cut,
-        forms=forms,
-    )
+        forms[form] = Score(**_figures([probes[i] for i in of_form], [likelihoods[i] for i in of_form]))
+    return KindScore(**_figures(probes, likelihoods), forms=forms, cut=cut)
+
+
+def _figures(probes: Sequence[Probe], likelihoods: Sequence[Sequence[float]]) -> dict[str, Any]:
+    pairs = list(zip(probes, likelihoods, strict=True))
+    credits = [credit(values, probe.answer) for probe, values in pairs]
+    margins = [
+        values[probe.answer] - max(value for i, value in enumerate(values) if i != probe.answer)
+        for probe, values in pairs
+    ]
+    return {
+        "accuracy": _mean(credits),
+        "chance": _mean([1 / len(probe.choices) for probe in probes]),
+        "items": len(pairs),
+        "margin": _mean(margins),
+        "standard_error": standard_error(credits, [probe.group for probe in probes]),
+    }
 
 
 def standard_error(values: Sequence[float], groups: Sequence[int]) -> float:
-    """Of the mean of values that are independent between groups but not within one."""
+    """Of the mean of values that are independent between groups but not within one; 0 for a single group."""
     mean = _mean(values)
     deviations: dict[int, float] = {}
     for value, group in zip(values, groups, strict=True):
         deviations[group] = deviations.get(group, 0.0) + value - mean
     count = len(deviations)
-    return math.sqrt(count / (count - 1) * sum(d * d for d in deviations.values())) / len(values)
+    return math.sqrt(count / max(1, count - 1) * sum(d * d for d in deviations.values())) / len(values)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -205,7 +165,7 @@ def _mean(values: Sequence[float]) -> float:
 # --- for people
 
 
-def probe_table(scores: dict[str, ProbeScore]) -> "Table":
+def probe_table(scores: dict[str, KindScore]) -> "Table":
     """Accuracy, chance and margin of every kind, and the accuracy of its forms, for the terminal."""
     rows = []
     for kind, score in scores.items():
@@ -213,17 +173,16 @@ def probe_table(scores: dict[str, ProbeScore]) -> "Table":
         rows.append((kind, accuracy, _percent(score.chance), f"{score.margin:+.2f}", str(score.items)))
         for name, form in score.forms.items():
             rows.append((f"  {name}", _percent(form.accuracy), _percent(form.chance), "", str(form.items)))
-    figures = [Head(text) for text in ("accuracy", "chance", "margin (nats)", "items")]
-    return terminal_table("probes", [Head("kind", left=True), *figures], rows)
+    heads = [Head("kind", left=True), *map(Head, ("accuracy", "chance", "margin (nats)", "items"))]
+    return terminal_table("probes", heads, rows)
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def cut_note(scores: dict[str, ProbeScore], block_size: int | None) -> str | None:
+def cut_note(scores: dict[str, KindScore], block_size: int | None) -> str | None:
     """One sentence where contexts did not fit into the model."""
     cut = [f"{score.cut} of {score.items} {kind} probes" for kind, score in scores.items() if score.cut]
-    if not cut:
-        return None
-    return f"note: {', '.join(cut)} are longer than the model's {block_size} tokens and lost their beginning"
+    lost = f"are longer than the model's {block_size} tokens and lost their beginning"
+    return f"note: {', '.join(cut)} {lost}" if cut else None
