@@ -270,7 +270,6 @@ def test_config_refuses_what_it_does_not_know(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     good = json.loads(file.read_text())
     bad = {
-        "install a newer sympformer": {"format_version": 3},
         "did you mean 'hidden_size'": {"hiden_size": 3},
         "did you mean 'integrator'": {"model_options": {"integrater": "ab2"}},
         "unknown integrator 'ab3'": {"model_options": {"integrator": "ab3"}},
@@ -291,7 +290,8 @@ def test_input_that_cannot_be_honoured() -> None:
     filled = transformers.DynamicCache()
     filled.update(torch.zeros(2, 2, 3, 8), torch.zeros(2, 2, 3, 8), 0)
     bad: dict[str, dict[str, Any]] = {
-        "or inputs_embeds in their place": {"inputs_embeds": torch.zeros(2, 6, 16)},
+        "or inputs_embeds in their place": {"input_ids": None},
+        r"inputs_embeds must have shape \(batch, tokens, d_model = 16\)": {"inputs_embeds": torch.zeros(2, 6, 15)},
         r"position_ids must be integers of shape \(2, 6\)": {"position_ids": ids[:, 1:]},
         "token_type_ids are not supported": {"token_type_ids": ids},
         "cu_seq_lens_q comes with position_ids": {"cu_seq_lens_q": ids},
@@ -305,6 +305,42 @@ def test_input_that_cannot_be_honoured() -> None:
     for message, change in bad.items():
         with pytest.raises(InputError, match=message):
             model(**({"input_ids": ids} | change))
+
+
+@pytest.mark.parametrize("fields", [{}, {"start_momentum": "embedded"}, {"second_table": "none"}])
+def test_embeddings_in_place_of_ids(fields: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """Tables that are asked by id hear of the tokens that vectors are; a soft prompt's has no row there."""
+    model, ids = hf("softmax-exp-euler", **fields), tokens(2, 6)
+    native, embedded = model.to_language_model(), model.get_input_embeddings()(ids).detach()
+    assert torch.equal(model(inputs_embeds=embedded).logits, model(ids).logits)
+    embedded[0, 0] += 0.1
+    soft = ids.clone()
+    soft[0, 0] = -1
+    transformers.utils.logging.enable_propagation()
+    for _ in range(2):
+        got = model(inputs_embeds=embedded, use_cache=False).logits
+    transformers.utils.logging.disable_propagation()
+    assert torch.equal(got, native(soft, inputs_embeds=embedded).logits)
+    beside = model(ids, inputs_embeds=embedded, use_cache=False).logits
+    assert torch.equal(beside, native(ids, inputs_embeds=embedded).logits)
+    by_id = fields.get("second_table") != "none"
+    assert caplog.text.count("no token's embedding") <= by_id
+    assert torch.equal(beside, got) != by_id
+
+
+def test_a_vector_that_is_two_tokens() -> None:
+    model, ids = hf("softmax-exp-euler"), torch.tensor([[7, 8, 9]])
+    body = model.model.body
+    with torch.no_grad():
+        body.tokens.weight[11] = body.tokens.weight[8]
+    embedded = model.get_input_embeddings()(ids)
+    with pytest.raises(InputError, match=r"embedding of several tokens, which other tables .* give input_ids beside"):
+        model(inputs_embeds=embedded)
+    want = model(ids).logits
+    assert torch.equal(model(ids, inputs_embeds=embedded).logits, want)
+    with torch.no_grad():
+        body.second_tokens.weight[11] = body.second_tokens.weight[8]
+    assert torch.equal(model(inputs_embeds=embedded).logits, want)  # nothing tells them apart
 
 
 def test_never_unpickles(tmp_path: Path) -> None:

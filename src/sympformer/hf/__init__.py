@@ -20,23 +20,26 @@ from transformers import (
     AutoModelForTokenClassification,
 )
 
-from sympformer.hf.adapters import lora_modules, tell_peft
 from sympformer.hf.cache import SympFormerCache
 from sympformer.hf.configuration_sympformer import SympFormerConfig
-from sympformer.hf.heads import (
+from sympformer.hf.modeling_sympformer import (
+    SympFormerForCausalLM,
     SympFormerForQuestionAnswering,
     SympFormerForSequenceClassification,
     SympFormerForTokenClassification,
+    SympFormerModel,
 )
-from sympformer.hf.modeling_sympformer import SympFormerForCausalLM, SympFormerModel
-from sympformer.hf.optimizer import optimizer_groups
+from sympformer.hf.peft import lora_modules, optimizer_groups, tell_peft
 
+for auto, model in (
+    (AutoModel, SympFormerModel),
+    (AutoModelForCausalLM, SympFormerForCausalLM),
+    (AutoModelForQuestionAnswering, SympFormerForQuestionAnswering),
+    (AutoModelForSequenceClassification, SympFormerForSequenceClassification),
+    (AutoModelForTokenClassification, SympFormerForTokenClassification),
+):
+    auto.register(SympFormerConfig, model, exist_ok=True)
 AutoConfig.register(SympFormerConfig.model_type, SympFormerConfig, exist_ok=True)
-AutoModel.register(SympFormerConfig, SympFormerModel, exist_ok=True)
-AutoModelForCausalLM.register(SympFormerConfig, SympFormerForCausalLM, exist_ok=True)
-AutoModelForQuestionAnswering.register(SympFormerConfig, SympFormerForQuestionAnswering, exist_ok=True)
-AutoModelForSequenceClassification.register(SympFormerConfig, SympFormerForSequenceClassification, exist_ok=True)
-AutoModelForTokenClassification.register(SympFormerConfig, SympFormerForTokenClassification, exist_ok=True)
 tell_peft()
 
 __all__ = [

@@ -13,7 +13,6 @@ from transformers import PreTrainedConfig
 from sympformer.errors import InputError, unknown_name
 from sympformer.models import ModelConfig
 
-FORMAT_VERSION = 2  # 1 wrote options of no use too
 # mlp -> which matrices several devices may share; those of attention stay whole: averaged heads are one kernel
 MLP_PLAN = {"body.blocks.*.mlp.up": "colwise", "body.blocks.*.mlp.down": "rowwise"}
 TP_PLANS = {"gelu": MLP_PLAN, "relu2": MLP_PLAN}
@@ -53,24 +52,21 @@ class SympFormerConfig(PreTrainedConfig):
     tie_word_embeddings: bool = True
     model_options: dict[str, Any] | None = None
     """The other fields of `sympformer.ModelConfig`; missing ones take its defaults."""
-    format_version: int = FORMAT_VERSION
     use_cache: bool = True
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
     pad_token_id: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        if self.format_version > FORMAT_VERSION:
-            raise InputError(
-                f"the model is of format {self.format_version} and this sympformer reads up to {FORMAT_VERSION};"
-                " install a newer sympformer"
-            )
         _check_names(kwargs)
-        _check_options(self.model_options)
+        for name, own in SIZES.items():  # a size has one place: its own field
+            if own in (self.model_options or {}):
+                raise InputError(
+                    f"model_options holds {own!r}, which belongs to the config field {name!r}; give it there"
+                )
         options = self.to_model_config().to_dict()
         # written in full, so that a default that changes one day does not change a saved model
         self.model_options = {name: value for name, value in options.items() if name not in SIZES.values()}
-        self.format_version = FORMAT_VERSION
         super().__post_init__(**kwargs)
         # not by assignment, as it belongs to classes; last, as transformers adds a name that is not ours
         vars(self)["base_model_tp_plan"] = TP_PLANS.get(self.model_options["mlp"])
@@ -90,8 +86,7 @@ class SympFormerConfig(PreTrainedConfig):
     def to_model_config(self) -> ModelConfig:
         """The `ModelConfig` that this config holds."""
         sizes = {own: getattr(self, name) for name, own in SIZES.items()}
-        values = {**(self.model_options or {}), **sizes}
-        return ModelConfig.from_dict(values)
+        return ModelConfig.from_dict({**(self.model_options or {}), **sizes})
 
 
 def _check_names(names: Iterable[str]) -> None:
@@ -99,13 +94,6 @@ def _check_names(names: Iterable[str]) -> None:
     for name in names:
         if name not in OWN and get_close_matches(name, OWN, n=1, cutoff=0.85):
             raise unknown_name("config field", name, OWN)
-
-
-def _check_options(options: dict[str, Any] | None) -> None:
-    """A size has one place: its own field."""
-    for name, own in SIZES.items():
-        if options is not None and own in options:
-            raise InputError(f"model_options holds {own!r}, which belongs to the config field {name!r}; give it there")
 
 
 OWN = tuple(name for name, hint in SympFormerConfig.__annotations__.items() if hint is not ClassVar)

@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from transformers.utils import logging
 
 from sympformer.errors import InputError, unknown_name
 from sympformer.hf.cache import SympFormerCache
@@ -17,6 +19,7 @@ KNOWN = (
     *("attention_mask", "input_ids", "inputs_embeds", "labels", "logits_to_keep", "output_attentions"),
     *("output_hidden_states", "output_momenta", "past_key_values", "position_ids", "shift_labels", "use_cache"),
 )
+logger = logging.get_logger(__name__)
 
 
 class Given(NamedTuple):
@@ -26,9 +29,6 @@ class Given(NamedTuple):
     position_ids: Tensor | None = None
     inputs_embeds: Tensor | None = None
     mask: Tensor | None = None
-
-
-NOTHING = Given()
 
 
 def check_names(others: dict[str, Any], position_ids: Tensor | None) -> None:
@@ -82,12 +82,9 @@ def said_last(hidden: Tensor, real: Tensor | None) -> Tensor:
 
     So the last column of a row says what comes next, wherever its padding stands.
     """
-    if real is None:
-        return hidden
-    if not torch.compiler.is_compiling() and not bool((real[:, :-1] & ~real[:, 1:]).any()):
+    if real is None or not (torch.compiler.is_compiling() or bool((real[:, :-1] & ~real[:, 1:]).any())):
         return hidden  # no padding behind a token
-    places = torch.arange(real.shape[1], device=real.device)
-    last = (real * places).cummax(1).values
+    last = (real * torch.arange(real.shape[1], device=real.device)).cummax(1).values
     return hidden.gather(1, last.unsqueeze(-1).expand_as(hidden))
 
 
@@ -110,15 +107,13 @@ def _tokens(shape: tuple[int, int], mask: Tensor, cache: SympFormerCache | None)
             f"attention_mask must cover all columns, those in the cache too: {whole}, got {tuple(mask.shape)}"
         )
     real = mask != 0
-    if cache is not None and seen and not _same(real[:, :seen], cache.real):
-        raise InputError(
-            "attention_mask hides other earlier tokens than the one the cache was made with; keep that one"
-        )
+    if cache is not None and seen:
+        kept, before = cache.real, real[:, :seen]
+        if not (bool(before.all()) if kept is None else torch.equal(before, kept)):
+            raise InputError(
+                "attention_mask hides other earlier tokens than the one the cache was made with; keep that one"
+            )
     return real
-
-
-def _same(given: Tensor, kept: Tensor | None) -> bool:
-    return bool(given.all()) if kept is None else torch.equal(given, kept)
 
 
 def _is_known(places: Tensor, shape: tuple[int, int], real: Tensor | None, cache: SympFormerCache | None) -> bool:
@@ -126,11 +121,49 @@ def _is_known(places: Tensor, shape: tuple[int, int], real: Tensor | None, cache
 
     (A cache can go back only over tokens that stand where they stand anyway.)
     """
-    if torch.compiler.is_compiling() or places.ndim != 2 or places.shape[1] != shape[1]:
-        return False
     (_, T), start = shape, 0 if cache is None else cache.seen
+    if torch.compiler.is_compiling() or places.ndim != 2 or places.shape[1] != T:
+        return False
     if real is None and cache is not None and cache.real is not None:
         real = torch.cat([cache.real, cache.real.new_ones(shape)], 1)
     if real is None:
         return bool((places == torch.arange(start, start + T, device=places.device)).all())
     return bool(((places == real.cumsum(1)[:, -T:] - 1) | ~real[:, -T:]).all())
+
+
+# --- embeddings in place of ids, where other tables are asked by id
+
+
+def ids_of(vectors: Tensor, table: Tensor, others: list[Tensor]) -> Tensor:
+    """The tokens whose rows in the `table` (V, d) the vectors (B, T, d) are, bit for bit; -1, which has no row in the
+    `others` (V, d), for one that is none of them, such as a soft prompt's."""
+    table, vectors = table.detach(), vectors.detach().to(table.dtype)
+    keys, order = _keys(table).sort()
+    wanted = _keys(vectors)
+    first = torch.searchsorted(keys, wanted).clamp_max(len(keys) - 1)
+    last = (torch.searchsorted(keys, wanted, right=True) - 1).clamp_min(0)
+    found = (table[order[first]] == vectors).all(-1)
+    if torch.compiler.is_compiling():
+        return torch.where(found, order[first], -1)
+    if bool((found & (last > first)).any()):
+        rows = torch.cat([other.detach() for other in others], 1)[order]
+        changes = F.pad((rows[1:] != rows[:-1]).any(-1).cumsum(0), (1, 0))
+        if bool((found & (changes[first] != changes[last])).any()):
+            raise InputError(
+                "a vector of inputs_embeds is the embedding of several tokens, which other tables (second_table,"
+                " start_momentum) tell apart: give input_ids beside inputs_embeds"
+            )
+    if not bool(found.all()):
+        logger.warning_once(
+            "inputs_embeds holds vectors that are no token's embedding: tables that are looked up by id (second_table,"
+            " start_momentum) have nothing for them"
+        )
+    return torch.where(found, order[first], -1)
+
+
+def _keys(rows: Tensor) -> Tensor:
+    """A number for every row that equal rows have in common, and others with a chance of 2^-64; sums wrap around."""
+    bits = (rows.float() + 0.0).view(torch.int32).long()  # no -0.0, whose bits are others
+    odd = torch.randint(2**62, rows.shape[-1:], generator=torch.Generator().manual_seed(0)).to(rows.device) * 2 + 1
+    mixed = bits * odd
+    return ((mixed ^ (mixed >> 29)) * odd).sum(-1)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, cast
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -17,24 +16,24 @@ from torch.utils.checkpoint import checkpoint
 from transformers import Cache as TransformersCache
 from transformers import PreTrainedModel
 from transformers import initialization as init
-from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_layers import (
+    GenericForQuestionAnswering,
+    GenericForSequenceClassification,
+    GenericForTokenClassification,
+    GradientCheckpointingLayer,
+)
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.utils import can_return_tuple
 
 from sympformer import ops
 from sympformer.errors import InputError
-from sympformer.hf.adapters import tell_peft
-from sympformer.hf.cache import Mark, SympFormerCache, adopted
+from sympformer.hf.cache import SympFormerCache, SympFormerGenerationMixin, adopted
 from sympformer.hf.configuration_sympformer import SympFormerConfig
-from sympformer.hf.generation import SympFormerGenerationMixin
-from sympformer.hf.inputs import NOTHING, Given, check_names, given_of, is_packed, present, said_last
-from sympformer.hf.lookup import ids_of
+from sympformer.hf.inputs import Given, check_names, given_of, ids_of, is_packed, present, said_last
+from sympformer.hf.peft import tell_peft
 from sympformer.models import Cache, LanguageModel, build_model
 from sympformer.models.model import Head
 from sympformer.nn import Channels, Layer, Matrix, Norm, Projection, RMSNorm, Scalars, State, View
-
-# What does not change while a text grows, beside the caches, not in them: a cache is copied and sent about.
-CONSTANTS: WeakKeyDictionary[SympFormerCache, list[Any]] = WeakKeyDictionary()
 
 
 def untouched(module: nn.Module) -> bool:
@@ -161,7 +160,7 @@ class Watch(NamedTuple):
     momenta: list[Tensor] | None = None
     kernels: list[Tensor] | None = None
 
-    def before(self, state: State, view: View) -> State:
+    def note(self, state: State, view: View) -> State:
         """Note a state; what was noted is what the layer gets, so that gradients reach it."""
         if self.hidden is not None:
             state = state._replace(x=view.tokens(state.x))
@@ -169,12 +168,6 @@ class Watch(NamedTuple):
         if self.momenta is not None:
             state = state._replace(y=view.tokens(state.y))
             self.momenta.append(state.y)
-        return state
-
-    def after(self, state: State, view: View, last: bool) -> State:
-        """The momenta of the last layer too; its positions get their norm first."""
-        if last and self.momenta is not None:
-            self.momenta.append(view.tokens(state.y))
         return state
 
 
@@ -237,8 +230,8 @@ class SympFormerModel(SympFormerPreTrainedModel):
         watch = Watch(*(self._wanted(name, kwargs) for name in WATCHED))
         check_names(kwargs, position_ids)
         tokens = input_ids if inputs_embeds is None else inputs_embeds
-        if tokens is None or tokens.ndim < 2 or (input_ids is not None and inputs_embeds is not None):
-            raise InputError("give input_ids of shape (batch, tokens), or inputs_embeds in their place")
+        if tokens is None or tokens.ndim < 2:
+            raise InputError("give input_ids of shape (batch, tokens), or inputs_embeds in their place or beside them")
         if past_key_values is None and use_cache is None and self._is_final(position_ids, attention_mask):
             use_cache = False
         cache = self._cache(past_key_values, use_cache)
@@ -281,48 +274,42 @@ class SympFormerModel(SympFormerPreTrainedModel):
         self, ids: Tensor | None, memory: Cache | None, given: Given, watch: Watch, constants: list[Any] | None = None
     ) -> Tensor:
         """The last hidden states of texts (B, T). Zero at padding."""
-        depth = self.config.num_hidden_layers
+        depth, body = self.config.num_hidden_layers, self.body
 
         def call(layer: Layer, state: State, view: View, own: Any, k: int) -> State:
             if k >= depth:  # an early exit, as assisted decoding asks for it
                 return state
-            state = watch.before(state, view)
+            state = watch.note(state, view)
             step: Any = self.steps[k]
             view = view._replace(kernels=watch.kernels)
             state = step.run(layer, state, view, own) if step.gradient_checkpointing else layer(state, view, own)
-            return watch.after(state, view, last=k + 1 == depth)
+            if watch.momenta is not None and k + 1 == depth:
+                watch.momenta.append(view.tokens(state.y))
+            return state
 
-        body = self.body
-        if ids is None and given.inputs_embeds is not None and (body.second_tokens, body.token_momenta) != (None, None):
-            ids = ids_of(given.inputs_embeds, body.tokens.weight)
+        by_id = [table.weight for table in (body.second_tokens, body.token_momenta) if table is not None]
+        if ids is None and given.inputs_embeds is not None and by_id:
+            ids = ids_of(given.inputs_embeds, body.tokens.weight, by_id)
         return body.hidden(ids, memory, **given._asdict(), constants=constants, call=call)
-
-    def _constants(self, cache: SympFormerCache) -> list[Any] | None:
-        """What does not change while a text grows and nothing learns."""
-        if torch.is_grad_enabled() or self.training or torch.compiler.is_compiling():
-            return None
-        if cache not in CONSTANTS:
-            CONSTANTS[cache] = self.body.constants(numbers=True)
-        return CONSTANTS[cache]
 
     def _continue(
         self, ids: Tensor | None, tokens: Tensor, cache: SympFormerCache, given: Given, watch: Watch
     ) -> Tensor:
-        """New columns through a cache."""
+        """New columns through a cache, after it has taken in again what a step back has lost."""
         memory = cache.admit(tokens, given.key_padding_mask)
-        self._catch_up(cache, memory, watch)
-        last = self._states(ids, memory, given, watch, self._constants(cache))
-        cache.took_in(ids if given.position_ids is None and given.mask is None else None)
-        return last
-
-    def _catch_up(self, cache: SympFormerCache, memory: Cache, watch: Watch) -> None:
-        """Take in again what a step back has lost, and mark the place if more such steps will follow."""
         if (waiting := cache.waiting) is not None:
-            ids, real = waiting
+            lost, real = waiting
             unseen = Watch(kernels=None if watch.kernels is None else [])
-            self._states(ids, memory, NOTHING if real is None else Given(key_padding_mask=~real), unseen)
-        if cache.recording and cache.ids is not None and cache.mark is None and memory.length:
-            cache.mark = Mark.of(memory)
+            self._states(lost, memory, Given(key_padding_mask=None if real is None else ~real), unseen)
+        cache.set_mark()
+        if torch.is_grad_enabled() or self.training or torch.compiler.is_compiling():
+            cache.constants = None  # they may learn
+        elif cache.constants is None:
+            cache.constants = self.body.constants(numbers=True)
+        last = self._states(ids, memory, given, watch, cache.constants)
+        plain = given.inputs_embeds is None and given.position_ids is None and given.mask is None
+        cache.took_in(ids if plain else None)
+        return last
 
 
 # trf-ignore: TRF057
@@ -416,9 +403,8 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, SympFormerGenerationMixin
         """A copy of a native model; `config_fields` such as eos_token_id go into the config."""
         own = cls(SympFormerConfig.from_model_config(model.cfg, **config_fields))
         own = own.to(device=model.tokens.weight.device, dtype=model.tokens.weight.dtype)  # type: ignore[call-arg]
-        native = dict(model.state_dict())
-        head = native.pop("head.weight", native["tokens.weight"])
-        own.load_state_dict({f"model.body.{name}": value for name, value in native.items()} | {"lm_head.weight": head})
+        state = {f"model.body.{n}": value for n, value in model.state_dict().items() if n != "head.weight"}
+        own.load_state_dict(state | {"lm_head.weight": model.head_weight})
         return own.train(model.training)
 
     def to_language_model(self) -> LanguageModel:
@@ -430,6 +416,24 @@ class SympFormerForCausalLM(SympFormerPreTrainedModel, SympFormerGenerationMixin
             state["head.weight"] = self.lm_head.weight
         native.load_state_dict(state, assign=True)
         return native.train(self.training)
+
+
+class SympFormerForSequenceClassification(GenericForSequenceClassification, SympFormerPreTrainedModel):
+    """A class for every text, said at its last token."""
+
+
+class SympFormerForTokenClassification(GenericForTokenClassification, SympFormerPreTrainedModel):
+    """A class for every token."""
+
+
+class SympFormerForQuestionAnswering(GenericForQuestionAnswering, SympFormerPreTrainedModel):
+    """Where an answer begins and ends in a text."""
+
+    def get_input_embeddings(self) -> nn.Module:
+        return cast(SympFormerPreTrainedModel, self.base_model).get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        cast(SympFormerPreTrainedModel, self.base_model).set_input_embeddings(value)
 
 
 __all__ = ["SympFormerForCausalLM", "SympFormerModel", "SympFormerPreTrainedModel"]

@@ -38,9 +38,13 @@ class Cache:
 
     def part(self, index: Tensor) -> "Cache":
         """A cache of its own for the rows `index`; this one stays as it is."""
-        part = Cache(self.batch_size, [layer.copy() for layer in self.layers], self.length, self.real)
+        part = self.copy()
         part.select(index)
         return part
+
+    def copy(self) -> "Cache":
+        """The same memory under a new name; what one of them takes in the other does not see."""
+        return Cache(self.batch_size, [layer.copy() for layer in self.layers], self.length, self.real)
 
     def crop(self, length: int) -> None:
         """Go back to the first `length` tokens (when guessed tokens are refused). Not every attention can."""
