@@ -70,10 +70,7 @@ def audit(leak_at: int | None = None) -> dict[str, Any]:
 
 
 def results(models: Sequence[str | ModelResult] = tuple(MODELS), **changes: Any) -> Results:
-    """A comparison of these models (names or whole ones), with gpt as its baseline if it is there.
-
-    Ranks and what depends on the baseline are computed here. changes: fields of `Results` to set.
-    """
+    """A comparison of these models, with gpt as its baseline if it is there. changes: fields of `Results` to set."""
     seeds = changes.get("seeds", list(SEEDS))
     made = [one if isinstance(one, ModelResult) else model(one, seeds) for one in models]
     baseline = changes.get("baseline", "gpt" if "gpt" in [one.name for one in made] else None)
@@ -118,18 +115,15 @@ def _figure(one: ModelResult, metric: str) -> Spread | None:
 def _against(one: ModelResult, reference: ModelResult, metric: str) -> ModelResult:
     """The figures that depend on the baseline."""
     mine, other = _figure(one, metric), _figure(reference, metric)
-    if mine is None or other is None or len(mine.values) != len(other.values):
+    if one is reference or mine is None or other is None or len(mine.values) != len(other.values):
         return one
     reach = [first_reach(a.tokens, a.loss, b.loss[-1]) for a, b in zip(one.curves, reference.curves, strict=True)]
-    reached = [tokens for tokens in reach if tokens is not None]
-    tokens = sum(reached) / len(reached) if reached and len(reached) == len(reach) else None
+    tokens = sum(filter(None, reach)) / len(reach) if all(reach) and reach else None
+    seconds = tokens / one.tokens_per_second if tokens and one.tokens_per_second else None
     return dataclasses.replace(
-        one,
-        difference=None if one is reference else paired_difference(mine.values, other.values),
-        tokens_to_baseline=tokens,
-        seconds_to_baseline=tokens / one.tokens_per_second if tokens and one.tokens_per_second else None,
-        reached=len(reached),
-    )
+        one, difference=paired_difference(mine.values, other.values), tokens_to_baseline=tokens,
+        seconds_to_baseline=seconds, reached=len(list(filter(None, reach))),
+    )  # fmt: skip
 
 
 def _with_ranks(made: Sequence[ModelResult], metric: str) -> list[ModelResult]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sympformer.cli import main
-from sympformer.errors import InputError
 from sympformer.studies.results import plots
 from sympformer.studies.results.page import page, write_all, write_report
 from sympformer.studies.results.plots import pictures
@@ -37,36 +36,21 @@ def tree() -> Node:
     return tree_of(RESULTS)
 
 
-def test_the_verdict_is_two_sentences(tree: Node) -> None:
+def test_verdict_rows_marks_and_plots(tree: Node) -> None:
     said = tree.all("p", "verdict")[0].text
     assert said.startswith("Best is exp-euler with 2.8")
     assert "below gpt (95 % interval \N{MINUS SIGN}0." in said
     assert said.endswith("Of 3 others 2 are better than gpt, 1 worse; 0 show no difference.")
-
-
-def test_rows_marks_and_order(tree: Node) -> None:
     first = tree.all("table", "sortable")[0]
-    ranked, unranked = first.all("tbody")
-    assert [row.all("th")[0].text for row in ranked.all("tr")] == [
-        "exp-euler",
-        "yuriiformer",
-        "gpt",
-        "linear-plain-euler",
-    ]
-    assert [row.all("th")[0].text for row in unranked.all("tr")] == ["a-leak", "a-burst"]
-    assert unranked.all("tr")[0].classes == ["struck"]
-    assert [node.text for node in unranked.all("s")] == ["a-leak"]
+    ranked, unranked = ([row.all("th")[0].text for row in body.all("tr")] for body in first.all("tbody"))
+    assert (ranked, unranked) == (["exp-euler", "yuriiformer", "gpt", "linear-plain-euler"], ["a-leak", "a-burst"])
+    assert [row.all("s")[0].text for row in first.all("tr", "struck")] == ["a-leak"]
     assert {row.all("th")[0].text for row in first.all("tr", "baseline")} == {"gpt"}
-
-
-def test_plots_are_images_with_names(tree: Node) -> None:
     images = tree.all("img")
     assert [node.attributes["alt"] for node in images] == [node.all("h3")[0].text for node in tree.all("figure")]
-    assert len(images) == 4
     for node in images:
         kind, data = (node.attributes["src"] or "").split(",")
-        assert kind == "data:image/svg+xml;base64"
-        assert b"exp-euler" in b64decode(data)
+        assert (kind, b"exp-euler" in b64decode(data)) == ("data:image/svg+xml;base64", True)
 
 
 def test_samples_audits_notes_and_origin(tree: Node) -> None:
@@ -74,11 +58,8 @@ def test_samples_audits_notes_and_origin(tree: Node) -> None:
     assert len(cards) == 2 * 5
     assert cards[0].all("p")[0].text == "Once upon a time exp-euler wrote text 1."
     audits = tree.by_id("audits").all("details")
-    assert [("a-" in audit.text, "open" in audit.attributes) for audit in audits[:3]] == [
-        (True, True),
-        (True, False),
-        (False, False),
-    ]
+    opened = [("a-" in audit.text, "open" in audit.attributes) for audit in audits[:3]]
+    assert opened == [(True, True), (True, False), (False, False)]
     assert "4.2e-01" in audits[0].text
     assert tree.by_id("notes").all("li")[1].text == "a-burst: rate 0.016, seed 0: the loss is not a number at step 212"
     assert "\nbudget:\n  tokens: 2000000\n" in tree.by_id("origin").all("pre")[0].text
@@ -88,12 +69,8 @@ def test_samples_audits_notes_and_origin(tree: Node) -> None:
 def test_effects_and_changes_have_tables() -> None:
     child = dataclasses.replace(RESULTS.models[1], parent="gpt", changes=["z on → off"])
     child = dataclasses.replace(child, to_parent=child.difference)
-    figures: dict[Levels, list[float]] = {
-        ("a", "x"): [4.0, 4.2],
-        ("b", "x"): [3.5, 3.9],
-        ("a", "y"): [3.9, 4.0],
-        ("b", "y"): [3.2, 3.6],
-    }
+    figures: dict[Levels, list[float]] = {("a", "x"): [4.0, 4.2], ("b", "x"): [3.5, 3.9]}
+    figures |= {("a", "y"): [3.9, 4.0], ("b", "y"): [3.2, 3.6]}
     found = effects({"one": ["a", "b"], "two": ["x", "y"]}, figures)
     models = [RESULTS.models[0], child]
     tree = tree_of(dataclasses.replace(RESULTS, models=models, effects=found))
@@ -179,12 +156,6 @@ def test_what_an_earlier_result_left_goes_and_what_cannot_be_drawn_writes_nothin
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
-def test_write_report_says_where_it_cannot_write(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"cannot write the report .*report.html: "):
-        write_report(RESULTS, tmp_path / "file" / "report.html")
-
-
 # --- in a browser
 
 
@@ -213,27 +184,14 @@ def test_pressing_a_head_sorts_up_then_down(visit: Visitor, report: Path) -> Non
     assert press(page, "minus gpt [95 %]")[0][:4] == ["exp-euler", "yuriiformer", "linear-plain-euler", "gpt"]
 
 
-SHOWN = (
-    "plots => plots.map(plot => [plot.firstChild.getBoundingClientRect().width, plot.clientWidth, plot.scrollWidth])"
-)
-BOX = "parts => parts.map(part => [part.scrollWidth, part.clientWidth])"
-
-
 @pytest.mark.parametrize("width", [1280, 390])
-def test_it_fits_asks_for_nothing_and_a_tap_on_a_phone_enlarges_a_plot(
-    visit: Visitor, report: Path, width: int
-) -> None:
+def test_it_fits_asks_for_nothing_and_a_plot_is_large_enough_to_read(visit: Visitor, report: Path, width: int) -> None:
     seen = visit(report, width=width)
     seen.page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
     assert seen.fits()
     assert (seen.troubles, seen.requests) == ([], [])
-    if width == 1280:
-        assert all(needed <= there for needed, there in seen.page.locator("#figures .wide").evaluate_all(BOX))
-    plots = seen.page.locator(".plot")
-    drawn = plots.evaluate_all(SHOWN)
-    assert all(300 < shown <= there and needed <= there for shown, there, needed in drawn)
-    plots.first.click()
-    enlarged = plots.evaluate_all(SHOWN)[0]
-    assert enlarged[0] >= 700 if width == 390 else enlarged == drawn[0]
-    plots.first.click()
-    assert plots.evaluate_all(SHOWN) == drawn
+    for place in ("#figures .wide", ".plot") if width == 1280 else ():  # on a phone they scroll in their boxes
+        boxes = seen.page.locator(place).evaluate_all("all => all.map(box => [box.scrollWidth, box.clientWidth])")
+        assert all(needed <= there for needed, there in boxes)
+    shown = seen.page.locator(".plot img").evaluate_all("all => all.map(image => image.getBoundingClientRect().width)")
+    assert all(image >= 700 for image in shown)

@@ -66,13 +66,7 @@ def test_pairing_removes_what_a_seed_does_to_both() -> None:
     seeds = [0.0, 0.5, -0.4]  # far larger than the difference
     mine = [3.0 + s + e for s, e in zip(seeds, (0.0, 0.001, -0.001), strict=True)]
     assert paired_difference(mine, [3.1 + s for s in seeds]).verdict == "better"
-
-
-@pytest.mark.parametrize("mine", [[3.4, 3.6], [3.5]])
-def test_no_difference_shown(mine: list[float]) -> None:
-    found = paired_difference(mine, [3.5, 3.45][: len(mine)])
-    assert found.verdict == "no difference shown"
-    assert (found.low is None) == (found.p is None) == (len(mine) == 1)
+    assert paired_difference([3.4, 3.6], [3.5, 3.45]).verdict == "no difference shown"
 
 
 def test_spread() -> None:

@@ -2,10 +2,9 @@
 tables and plots as files of their own."""
 
 import base64
-import io
 import json
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,9 @@ from sympformer.studies.results.tables import Column, Table, tables_of
 
 PAGE = "report.html"
 DASH = "\N{EN DASH}"
-DPI = 160
-TABLES = ("table", "effects", "interactions", "ablation", "rates")
 PLOTS = ("ranking", *(f"loss-{against.replace(' ', '-')}" for against in X_LABELS), "layers")
-OURS = [
-    f"{name}.{end}"
-    for names, ends in ((TABLES, ("csv", "md", "tex")), (PLOTS, ("svg", "png")))
-    for name in names
-    for end in ends
-]
+OURS = [*product(("table", "effects", "interactions", "ablation", "rates"), ("csv", "md", "tex"))]
+OURS += product(PLOTS, ("svg", "png"))
 MOODS = {"better": "better", NOT_SHOWN: "same", "passed": "same"} | dict.fromkeys(
     ("worse", "diverged", "FAILED", "failed audit", "not audited"), "worse"
 )
@@ -43,13 +36,12 @@ def write_all(results: Results, folder: Path) -> Path:
         contents |= {f"{table.name}.{end}": form(table) for end, form in forms.items()}
     drawn = pictures(results)
     for i in steps_with_progress(len(drawn), "plotting"):
-        contents |= {f"{drawn[i].name}.svg": drawn[i].svg, f"{drawn[i].name}.png": _png(drawn[i])}
+        contents |= {f"{drawn[i].name}.svg": drawn[i].svg, f"{drawn[i].name}.png": drawn[i].png}
     contents[PAGE] = page(results, drawn)
     folder.mkdir(parents=True, exist_ok=True)
     tidy(folder)
-    for name in OURS:
-        if name not in contents:
-            (folder / name).unlink(missing_ok=True)
+    for name in {".".join(parts) for parts in OURS} - contents.keys():
+        (folder / name).unlink(missing_ok=True)
     for name, content in contents.items():
         write(folder / name, content)
     return folder / PAGE
@@ -103,15 +95,6 @@ def page(results: Results, drawn: Sequence[Picture]) -> Html:
     return document(results.title, header, tag("main", *sections), styles=[look], scripts=[script])
 
 
-def _png(picture: Picture) -> bytes:
-    file = io.BytesIO()
-    picture.figure.savefig(file, format="png", dpi=DPI, facecolor="white")
-    return file.getvalue()
-
-
-# --- the outcome
-
-
 def verdict(results: Results) -> Html:
     """The outcome in two sentences: the best model, and how the others do beside the reference."""
     ranked = [model for model in results.ranked() if model.rank is not None]
@@ -123,19 +106,16 @@ def verdict(results: Results) -> Html:
         return joined([*opening, "."])
     if (state := results.state(measure)) != "ranked":
         return joined([*opening, f". {measure.name} is no measure for the others ({state})."])
+    found = best.difference
+    gap = f", the {results.role(best)} itself" if best is measure else ""
+    if found is not None:
+        interval = "" if found.low is None else _minus(f" (95 % interval {found.low:+.3f} to {found.high:+.3f})")
+        gap = f", {abs(found.mean):.3f} {'below' if found.mean < 0 else 'above'} {measure.name}{interval}"
     said = [tables.verdict(results, m, m.difference, measure.name, alone=False) for m in ranked if m.difference]
     better, worse, same = (said.count(words) for words in ("better", "worse", NOT_SHOWN))
     after = ", after Holm's correction" if results.corrected else ""
     counts = f" Of {len(said)} others {better} are better than {measure.name}, {worse} worse; {same} show no difference"
-    return joined([*opening, _gap(results, best), ".", f"{counts}{after}." if said else ""])
-
-
-def _gap(results: Results, best: ModelResult) -> str:
-    if best.difference is None:
-        return f", the {results.role(best)} itself" if best.name == results.against else ""
-    low, high, mean = best.difference.low, best.difference.high, best.difference.mean
-    interval = "" if low is None else _minus(f" (95 % interval {low:+.3f} to {high:+.3f})")
-    return f", {abs(mean):.3f} {'below' if mean < 0 else 'above'} {results.against}{interval}"
+    return joined([*opening, gap, ".", f"{counts}{after}." if said else ""])
 
 
 # --- tables
@@ -178,7 +158,7 @@ def _row(results: Results, table: Table, row: Any, columns: Sequence[Column]) ->
             cells.append(tag("th", name_of(results, row), class_=kind, data_sort=key, scope="row"))
         else:
             cells.append(tag("td", _shown(text, column.words), class_=kind, data_sort=key))
-    return tag("tr", *cells, class_="struck" if table.is_struck(row) else "baseline" if table.is_bold(row) else None)
+    return tag("tr", *cells, class_=table.mark(row))
 
 
 def _shown(text: str, words: bool) -> object:
@@ -212,40 +192,37 @@ def _plot(picture: Picture) -> Html:
 def _samples(results: Results) -> Html:
     """What the models write, side by side; the first draw on show, further ones behind a click."""
     models = [model for model in results.ranked() if model.samples]
-    grids = [
-        tag("div", *(_card(results, m, s) for m, s in zip(models, draw, strict=True) if s is not None), class_="cards")
-        for draw in zip_longest(*(model.samples for model in models))
-    ]
+    grids = []
+    for draw in zip_longest(*(model.samples for model in models)):
+        cards = [_card(results, *pair) for pair in zip(models, draw, strict=True) if pair[1] is not None]
+        grids.append(tag("div", *cards, class_="cards"))
     further = [tag("details", tag("summary", f"Draw {k}"), grid) for k, grid in enumerate(grids[1:], start=2)]
     return joined([*grids[:1], *further])
 
 
 def _card(results: Results, model: ModelResult, sample: dict[str, str]) -> Html:
-    prompt, text = sample["prompt"], sample["text"]
+    prompt, text, state = sample["prompt"], sample["text"], results.state(model)
     rest = text.removeprefix(prompt) if text.startswith(prompt) else f" {text}"
-    state = results.state(model)
     note = "" if state == "ranked" else tag("small", f" {state}")
     return tag("article", tag("h4", name_of(results, model), note), tag("p", tag("b", prompt), rest), class_="card")
 
 
 def _audits(results: Results) -> Iterator[Html]:
     """The checks of every model for information from the future, worst of the seeds; failed ones first and open."""
+    heads = tag(
+        "tr", *(tag("th", head) for head in ("check", "weights", "deviation", "allowed", "first", "result", ""))
+    )
     for model in sorted(results.ranked(), key=lambda model: model.passed):
         outcome = "not audited" if model.audit is None else "passed" if model.passed else "FAILED"
         head = tag("summary", name_of(results, model), ": ", tag("span", outcome, class_=MOODS[outcome]))
-        rows = [_check(row) for row in (model.audit or {"rows": []})["rows"]]
-        heads = tag(
-            "tr", *(tag("th", head) for head in ("check", "weights", "deviation", "allowed", "first", "result", ""))
-        )
+        rows = []
+        for row in (model.audit or {"rows": []})["rows"]:
+            result = "not tried" if row["deviation"] is None else "passed" if row["passed"] else "FAILED"
+            figures = [None if row[key] is None else f"{float(row[key]):.1e}" for key in ("deviation", "tolerance")]
+            cells = [row["check"], row["weights"], *figures, row.get("first_position"), result, row.get("note")]
+            rows.append(tag("tr", *(tag("td", DASH if one is None else _shown(str(one), True)) for one in cells)))
         table = tag("table", tag("thead", heads), tag("tbody", *rows))
         yield tag("details", head, tag("div", table, class_="wide", tabindex="0"), open=outcome == "FAILED")
-
-
-def _check(row: dict[str, Any]) -> Html:
-    result = "not tried" if row["deviation"] is None else "passed" if row["passed"] else "FAILED"
-    figures = [DASH if row[key] is None else f"{float(row[key]):.1e}" for key in ("deviation", "tolerance")]
-    cells = [row["check"], row["weights"], *figures, row.get("first_position"), result, row.get("note")]
-    return tag("tr", *(tag("td", DASH if cell is None else _shown(str(cell), words=True)) for cell in cells))
 
 
 def _notes(results: Results) -> Html:
@@ -259,10 +236,10 @@ def _origin(results: Results) -> Html:
     """Where, on what and from which recipe the results were made."""
     facts = {**results.environment, "data": results.data}
     entries = [
-        joined([tag("dt", key), tag("dd", value if isinstance(value, str) else json.dumps(value))])
+        tag("dt", key) + tag("dd", value if isinstance(value, str) else json.dumps(value))
         for key, value in facts.items()
     ]
     plain = json.loads(json.dumps(results.config))  # as results.json has it: no tuples
     text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
     recipe = tag("details", tag("summary", "Configuration"), tag("pre", tag("code", text), tabindex="0"))
-    return joined([tag("dl", *entries), recipe])
+    return joined([tag("dl", *map(Html, entries)), recipe])

@@ -1,16 +1,15 @@
 """The plots of a comparison: the ranking, loss on the way of training, and what the layers learned.
 
-matplotlib is imported inside the functions, so that importing this module stays light. Figures are made without
-pyplot: nothing global is touched, nothing is left open. Backgrounds are transparent, text is a neutral grey, and every
-colour has a contrast of at least 3 to white and to near-black: a picture is readable on both. A test measures it.
+Figures are made without pyplot: nothing global is touched, nothing is left open. Backgrounds are transparent, and every
+colour has a contrast of at least 3 to white and to near-black: a picture is readable on both.
 """
 
 import io
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from sympformer.studies.results.results import NOT_SHOWN, ModelResult, Results, State
@@ -62,6 +61,12 @@ class Picture:
             self.figure.savefig(file, format="svg", transparent=True, metadata=nothing)
         return re.sub(r"font-family: [^;]*", f"font-family: {TYPEFACES}", file.getvalue())
 
+    @property
+    def png(self) -> bytes:
+        file = io.BytesIO()
+        self.figure.savefig(file, format="png", dpi=160, facecolor="white")
+        return file.getvalue()
+
 
 def style(results: Results, model: ModelResult) -> dict[str, Any]:
     """How a model looks in every plot: a cycle of colours, then of markers; grey without a rank, heavy the baseline."""
@@ -72,7 +77,7 @@ def style(results: Results, model: ModelResult) -> dict[str, Any]:
     return {
         "color": COLOURS[place % len(COLOURS)],
         "marker": MARKERS[turn % len(MARKERS)],
-        "ls": ["-", (0, (5, 1.5)), (0, (1.5, 1))][turn % 3],
+        "ls": ("-", (0, (5, 1.5)), (0, (1.5, 1)))[turn % 3],
         "lw": 2.4 if heavy else 1.3,
         "zorder": 3 if heavy else 2,
     }
@@ -92,7 +97,7 @@ def pictures(results: Results) -> list[Picture]:
         seen = f"Dots: means over the seeds; strokes: seeds; bars: 95 % intervals, paired by seed, pale where {pale}."
         made.append(Picture("ranking", "Ranking", seen + unranked + missing, ranking(results)))
     for against in X_LABELS:
-        if drawn := curves(results, against):
+        if drawn := scales_of(results, against):
             seen = f"Means of {len(drawn)} models over the seeds; bands: from the best seed to the worst."
             name, heading = f"loss-{against.replace(' ', '-')}", f"Loss against {against}"
             made.append(Picture(name, heading, seen + missing, loss(results, against)))
@@ -144,121 +149,58 @@ def ranking(results: Results) -> "Figure":
 # --- loss on the way
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A model's curves: places on the x axis, the mean loss at each, and the best and worst seed."""
-
-    model: ModelResult
-    xs: list[float]
-    losses: list[list[float]]  # of all seeds, place by place
-    train: tuple[list[float], list[float]] | None  # the training loss, where it was kept
-
-    @property
-    def mean(self) -> list[float]:
-        return [sum(row) / len(row) for row in self.losses]
-
-
-def curves(results: Results, against: Against) -> list[Drawn]:
-    """The models with a place on the axis; none where it would show what the plot against tokens does."""
-    scales = {
-        model.name: {
-            "tokens": 1.0,
-            "seconds": 1 / model.tokens_per_second if model.tokens_per_second else None,
-            "kernel passes": model.passes_a_token,
-        }[against]
-        for model in results.models
-    }
-    found = [
-        _drawn(model, scale)
-        for model in results.models
-        if results.state(model) != "no figures" and model.curves and (scale := scales[model.name]) is not None
-    ]
-    alike = len({round(scales[one.model.name] or 0, 12) for one in found}) <= 1
-    return [] if against == "kernel passes" and alike else found
-
-
-def _drawn(model: ModelResult, scale: float) -> Drawn:
-    length = min(len(curve.loss) for curve in model.curves)
-    trained = min(len(curve.train_loss) for curve in model.curves)
-    means = [sum(curve.train_loss[k] for curve in model.curves) / len(model.curves) for k in range(trained)]
-    return Drawn(
-        model,
-        [scale * tokens for tokens in model.curves[0].tokens[:length]],
-        [[curve.loss[k] for curve in model.curves] for k in range(length)],
-        ([scale * tokens for tokens in model.curves[0].train_tokens[:trained]], means) if trained else None,
-    )
+def scales_of(results: Results, against: Against) -> dict[str, float]:
+    """What a token is on the axis, for every model with curves; none where it would repeat the plot against tokens."""
+    found: dict[str, float] = {}
+    for model in results.models:
+        speed = model.tokens_per_second
+        scales = {"tokens": 1.0, "seconds": 1 / speed if speed else None, "kernel passes": model.passes_a_token}
+        scale = scales[against]
+        if scale is not None and model.curves and results.state(model) != "no figures":
+            found[model.name] = scale
+    alike = len({round(scale, 12) for scale in found.values()}) <= 1
+    return {} if against == "kernel passes" and alike else found
 
 
 def loss(results: Results, against: Against = "tokens") -> "Figure":
-    """A line a model, labelled at its end: the training loss, with validation as markers, or validation alone."""
-    drawn = curves(results, against)
-    height = max(4.6, 1.3 + LABEL * len(drawn))
-    figure, [axis] = _blank(height)
-    for one in drawn:
-        look = style(results, one.model)
-        line = {name: look[name] for name in ("color", "ls", "lw", "zorder")} | {"label": one.model.name}
-        if one.train:
-            axis.plot(*one.train, alpha=0.7, **line)
-            axis.plot(one.xs, one.mean, ls="none", marker=look["marker"], ms=3, color=look["color"], zorder=4)
-        else:
-            axis.plot(one.xs, one.mean, marker=look["marker"], ms=3 if len(one.xs) > 1 else 5, **line)
-        if len(results.seeds) > 1 and results.state(one.model) == "ranked":
-            low, high = [min(row) for row in one.losses], [max(row) for row in one.losses]
-            axis.fill_between(one.xs, low, high, color=look["color"], alpha=0.13, lw=0, zorder=1)
-    _limits(axis, results, drawn)
-    axis.set_xlabel(X_LABELS[against])
-    lines = any(one.train for one in drawn)
-    axis.set_ylabel("training loss (lines), validation (markers), nats" if lines else "validation loss, nats per token")
+    """A line a model, the best first in the legend: training loss, with validation as markers, or validation alone."""
+    scales = scales_of(results, against)
+    models = [model for model in results.models if model.name in scales]
+    figure, [axis] = _blank(max(4.6, 0.5 + LABEL * len(models)))
+    lines, ends, late = {}, {}, []
+    for model in models:
+        lines[model.name], seeds = _curve(axis, results, model, scales[model.name])
+        ends[model.name] = fmean(seeds[-1])
+        if results.state(model) == "ranked" or not any(results.state(one) == "ranked" for one in models):
+            late += [value for row in seeds[(len(seeds) - 1) // 5 :] for value in row]
+    # where the models part: the first fifth of training, steep and alike, leaves the frame at the top
+    room = 0.04 * (max(late) - min(late)) or 0.1
+    axis.set(xlabel=X_LABELS[against], xlim=(0, None), ylim=(min(late) - room, max(late) + room))
+    trained = any(curve.train_loss for model in models for curve in model.curves)
+    what = "training loss (lines), validation (markers), nats" if trained else "validation loss, nats per token"
+    axis.set_ylabel(what)
     axis.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g} M" if x >= 1e5 else f"{x:,.0f}")
     _tidy(axis)
-    _end_labels(axis, results, drawn, LABEL / (height - 1.1))
+    _legend(figure, results, {name: lines[name] for name in sorted(ends, key=lambda name: ends[name])})
     return figure
 
 
-def _limits(axis: "Axes", results: Results, drawn: list[Drawn]) -> None:
-    """Show where the models part: the first fifth of training, steep and alike, leaves the frame at the top."""
-    ranked = [one for one in drawn if results.state(one.model) == "ranked"] or drawn
-    late = [loss for one in ranked for row in one.losses[(len(one.losses) - 1) // 5 :] for loss in row]
-    low, high = min(late), max(late)
-    room = 0.04 * (high - low) or 0.1
-    axis.set_ylim(low - room, high + room)
-    axis.set_xlim(0, max(one.xs[-1] for one in drawn))
-
-
-def _end_labels(axis: "Axes", results: Results, drawn: list[Drawn], share: float) -> None:
-    """Names at the right, moved apart, each with a thin line to the end of its curve.
-
-    share: what a label needs of the height.
-    """
-    (low, high), right = axis.get_ylim(), axis.get_xlim()[1]
-    ends = [one.mean[-1] for one in drawn]
-    places = spread_out(ends, share * (high - low), low, high)
-    for one, y, place in zip(drawn, ends, places, strict=True):
-        colour, state = style(results, one.model)["color"], results.state(one.model)
-        if low <= y <= high:
-            bend = [one.xs[-1], right * 1.006, right * 1.03]
-            axis.plot(bend, [y, y, place], color=colour, lw=0.5, alpha=0.6, zorder=1, clip_on=False)
-        name = _plain(one.model.name) + ("" if state == "ranked" else f" ({state})")
-        outside = " ↓" if y < low else " ↑" if y > high else ""
-        weight = "bold" if one.model.name == results.baseline else "normal"
-        axis.text(right * 1.036, place, name + outside, color=colour, fontsize=SMALL, va="center", weight=weight)
-
-
-def spread_out(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places for labels: in the order of the wanted ones, near them, at least `gap` apart, from low to high.
-
-    Where there is no room for all, they keep equal distances over the whole range.
-    """
-    gap = min(gap, (high - low) / max(len(wanted) - 1, 1))
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    places, floor, roof = [0.0] * len(wanted), low, high
-    for i in order:  # each above the last one
-        places[i] = max(wanted[i], floor)
-        floor = places[i] + gap
-    for i in reversed(order):  # and down again, where they left the range
-        places[i] = min(places[i], roof)
-        roof = places[i] - gap
-    return places
+def _curve(axis: "Axes", results: Results, model: ModelResult, scale: float) -> tuple[Any, list[tuple[float, ...]]]:
+    """Draws means over the seeds and their range; returns the line, and validation losses place by place."""
+    look, one = style(results, model), model.curves[0]
+    line = {name: look[name] for name in ("color", "ls", "lw", "zorder")} | {"label": model.name}
+    seeds = list(zip(*(curve.loss for curve in model.curves), strict=False))
+    trained = list(map(fmean, zip(*(curve.train_loss for curve in model.curves), strict=False)))
+    xs, means = [scale * n for n in one.tokens[: len(seeds)]], list(map(fmean, seeds))
+    if trained:
+        drawn = axis.plot([scale * n for n in one.train_tokens[: len(trained)]], trained, alpha=0.7, **line)
+        axis.plot(xs, means, ls="none", marker=look["marker"], ms=3, color=look["color"], zorder=4)
+    else:
+        drawn = axis.plot(xs, means, marker=look["marker"], ms=3 if len(xs) > 1 else 5, **line)
+    if len(results.seeds) > 1 and results.state(model) == "ranked":
+        low, high = list(map(min, seeds)), list(map(max, seeds))
+        axis.fill_between(xs, low, high, color=look["color"], alpha=0.13, lw=0, zorder=1)
+    return drawn[0], seeds
 
 
 # --- layers
@@ -266,40 +208,29 @@ def spread_out(wanted: Sequence[float], gap: float, low: float, high: float) -> 
 
 def layers(results: Results) -> "Figure":
     """Step sizes, damping and momentum by depth: a panel a quantity, a line a model."""
+    from matplotlib.ticker import MaxNLocator
+
     models = [model for model in results.ranked() if results.state(model) != "no figures"]
-    panels = {name: label for name, label in SCALARS.items() if any(name in row for m in models for row in m.layers)}
+    panels = [name for name in SCALARS if any(name in row for model in models for row in model.layers)]
     rows = math.ceil(len(panels) / 2)
     figure, axes = _blank(max(2.6 * rows + 0.3, 0.5 + LABEL * len(models)), columns=2, rows=rows)
     handles: dict[str, Any] = {}
-    for axis, (name, label) in zip(axes, panels.items(), strict=False):
+    for axis, name in zip(axes, panels, strict=False):
         for model in models:
             if points := [(k, row[name]) for k, row in enumerate(model.layers, start=1) if name in row]:
                 look = style(results, model) | {"ms": 3.6, "lw": 1.1, "label": model.name}
                 handles[model.name] = axis.plot(*zip(*points, strict=True), **look)[0]
-        _depth_axis(axis, label, [row[name] for model in models for row in model.layers if name in row])
+        values = [row[name] for model in models for row in model.layers if name in row]
+        axis.set_title(SCALARS[name], fontsize=NORMAL, color=INK, loc="left")
+        if min(values) > 0 and max(values) > 8 * min(values):
+            axis.set_yscale("log")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.set_xlabel("layer")
+        _tidy(axis)
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
-    shown = [model for model in models if model.name in handles]
-    figure.legend(
-        handles=[handles[model.name] for model in shown], labels=[_plain(model.name) for model in shown],
-        loc="outside right upper", frameon=False, fontsize=SMALL, labelcolor=INK, handlelength=3.4, alignment="left",
-    )  # fmt: skip
+    _legend(figure, results, {model.name: handles[model.name] for model in models if model.name in handles})
     return figure
-
-
-def _depth_axis(axis: "Axes", label: str, values: list[float]) -> None:
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
-
-    axis.set_title(label, fontsize=NORMAL, color=INK, loc="left")
-    if min(values) > 0 and max(values) > 8 * min(values):
-        axis.set_yscale("log")
-        few_decades = max(values) < 1000 * min(values)
-        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few_decades else (1,)))
-        axis.yaxis.set_minor_locator(NullLocator())
-        axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.set_xlabel("layer")
-    _tidy(axis)
 
 
 # --- axes
@@ -318,6 +249,18 @@ def _blank(height: float, columns: int = 1, rows: int = 1) -> tuple["Figure", li
     figure = Figure(figsize=(WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.05))
     figure.patch.set_alpha(0)
     return figure, figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+
+
+def _legend(figure: "Figure", results: Results, lines: dict[str, Any]) -> None:
+    """Names beside the axes, in this order, with what keeps a model from a rank."""
+    states = {model.name: results.state(model) for model in results.models}
+    labels = [_plain(name) + ("" if states[name] == "ranked" else f" ({states[name]})") for name in lines]
+    legend = figure.legend(
+        handles=list(lines.values()), labels=labels, loc="outside right upper", frameon=False, fontsize=SMALL,
+        labelcolor=INK, handlelength=3.4, alignment="left",
+    )  # fmt: skip
+    for text, name in zip(legend.get_texts(), lines, strict=True):
+        text.set_fontweight("bold" if name == results.baseline else "normal")
 
 
 def _tidy(axis: "Axes") -> None:

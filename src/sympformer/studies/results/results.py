@@ -54,12 +54,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Effect:
-    """What a level of a factor does, by all pairs of cells that differ in that alone; of two factors: the interaction.
-
-    The effect of level b against a is the mean of loss(b) - loss(a) over the pairs. The interaction of b with d is how
-    much that mean is another where the second factor has d instead of c: [loss(b, d) - loss(a, d)] - [loss(b, c) -
-    loss(a, c)]. Both are taken for every seed by itself, and the seeds give the interval.
-    """
+    """What a level of a factor does, or (the interaction) what two levels of two factors do beyond the sum of both."""
 
     factors: list[str]  # one, or two for an interaction
     levels: list[str]  # of those factors
@@ -71,7 +66,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Curve:
-    """Validation loss of one run on its way, and the training loss. seconds: of training, by the run's own clock."""
+    """Validation and training loss of one run on its way. seconds: by the run's own clock."""
 
     seed: int
     tokens: list[int]
@@ -83,7 +78,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class ProbeFigure:
-    """A downstream probe: the share of right answers over the seeds, and what guessing would give."""
+    """A downstream probe: the share of right answers, and what guessing would give."""
 
     accuracy: Spread
     chance: float
@@ -135,12 +130,10 @@ class ModelResult:
 
     @property
     def tokens(self) -> int | None:
-        """Training tokens of a run."""
         return self.curves[0].tokens[-1] if self.last is not None and self.curves else None
 
     @property
     def passed(self) -> bool:
-        """Whether the audit passed."""
         return self.audit is not None and bool(self.audit["passed"])
 
 
@@ -202,7 +195,6 @@ class Results:
         return model.last if self.metric == "loss" else model.bits_per_byte
 
     def mean(self, model: ModelResult) -> float:
-        """Its mean, for a model that has one."""
         figure = self.metric_of(model)
         return math.nan if figure is None else figure.mean
 
@@ -211,25 +203,20 @@ class Results:
 
     @classmethod
     def load(cls, file: Path) -> "Results":
-        """Read what `to_json` wrote."""
         try:
-            return cls(**_fields(cls, read_json(file)))
+            found: Results = _made(cls, read_json(file))
+            return found
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{file} does not read ({error}): run 'sympformer compare' again to write it") from error
-
-
-def _fields(kind: type, values: dict[str, Any]) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {name: _made(hints[name], value) for name, value in values.items()}
 
 
 def _made(kind: Any, value: Any) -> Any:
     """A value of JSON as what its annotation says: records, and lists, dicts and options of them."""
     if get_origin(kind) is types.UnionType:
-        kind = next(part for part in get_args(kind) if part is not types.NoneType)
-        return None if value is None else _made(kind, value)
-    if dataclasses.is_dataclass(kind):
-        return kind(**_fields(kind, value)) if isinstance(kind, type) else value
+        return None if value is None else _made(get_args(kind)[0], value)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{name: _made(hints[name], one) for name, one in value.items()})
     if get_origin(kind) is list:
         return [_made(get_args(kind)[0], one) for one in value]
     if get_origin(kind) is dict:

@@ -14,9 +14,3 @@ for (const table of document.querySelectorAll("table.sortable")) {
     head.setAttribute("aria-sort", down ? "descending" : "ascending");
   }));
 }
-// On a narrow screen a plot is shown whole, and a tap makes it as large as it was drawn, and small again.
-for (const plot of document.querySelectorAll(".plot")) {
-  plot.addEventListener("click", () => {
-    if (matchMedia("(max-width: 40rem)").matches) plot.classList.toggle("large");
-  });
-}

@@ -23,10 +23,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def paired_difference(mine: Sequence[float], other: Sequence[float]) -> Difference:
-    """Mean of d_s = mine_s - other_s with its interval. Lower is better.
-
-    Both saw the same batches under seed s, so that what a seed does to both drops out of d_s.
-    """
+    """Of d_s = mine_s - other_s: both saw the same batches under seed s, so that what a seed does to both drops out."""
     return mean_difference([a - b for a, b in zip(mine, other, strict=True)])
 
 
@@ -42,10 +39,7 @@ def mean_difference(differences: Sequence[float]) -> Difference:
 
 
 def corrected(family: Mapping[Any, Difference]) -> dict[Any, Difference]:
-    """The differences of a family after Holm's correction: how small p must be depends on how many there are.
-
-    Those without a p (a single seed) are no tests and do not count.
-    """
+    """The differences of a family after Holm's correction. Those without a p (a single seed) are no tests."""
     tested = {name: found.p for name, found in family.items() if found.p is not None}
     adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
     return {name: replace(found, p_holm=adjusted.get(name)) for name, found in family.items()}
@@ -100,11 +94,11 @@ def _effect(factors: Factors, figures: Figures, names: list[str], levels: list[s
         corners = []
         for corner in product(*zip(levels, against, strict=True)):
             place = rest | dict(zip(names, corner, strict=True))
-            cell = tuple(place[name] for name in factors)
-            if cell not in figures:
+            found = figures.get(tuple(place[name] for name in factors))
+            if found is None:
                 return None
             sign = (-1) ** sum(level == first for level, first in zip(corner, against, strict=True))
-            corners.append([sign * figure for figure in figures[cell]])
+            corners.append([sign * figure for figure in found])
         return [sum(of_seed) for of_seed in zip(*corners, strict=True)]
 
     contrasts = [found for rest in rests if (found := contrast(rest)) is not None]

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 NONE = "-"
-LOUD = {"failed": "FAILED"}
 Cell = tuple[str, tuple[Any, ...]]  # how it reads, and its figures in full
 
 
@@ -41,35 +40,32 @@ class Table:
     reading: str
     columns: list[Column]
     rows: Sequence[Any]
-    struck: frozenset[str] = frozenset()  # models that failed their audit
-    bold: str | None = None
+    marks: Mapping[str, str]  # models: "struck" for a failed audit, "baseline"
 
     def heads(self, short: bool = False) -> list[Column]:
         """The readable columns."""
         return [column for column in self.columns if column.head and (column.short or not short)]
 
-    def is_struck(self, row: Any) -> bool:
-        return getattr(row, "name", None) in self.struck
-
-    def is_bold(self, row: Any) -> bool:
-        return self.bold is not None and getattr(row, "name", None) == self.bold
+    def mark(self, row: Any) -> str | None:
+        return self.marks.get(getattr(row, "name", ""))
 
 
 def tables_of(results: Results) -> list[Table]:
     """All that the comparison has; the first is the ranking."""
-    struck = frozenset(model.name for model in results.models if results.state(model) == "failed audit")
+    marks = {model.name: "baseline" for model in results.models if model.name == results.baseline}
+    marks |= {model.name: "struck" for model in results.models if results.state(model) == "failed audit"}
     mains, pairs = ([e for e in results.effects if len(e.factors) == n] for n in (1, 2))
     parents = {model.parent for model in results.models} - {None}
     changed = [model for model in results.models if model.parent is not None or model.name in parents]
     title = f"{results.title}: {results.budget}, seeds {', '.join(map(str, results.seeds))}"
-    ranking = Table("table", title, "", columns(results), results.ranked(), struck, results.baseline)
-    rest = [
-        Table("effects", "Effects of the factors", EFFECTS, effect_columns(results), mains),
-        Table("interactions", "Interactions of two factors", INTERACTIONS, effect_columns(results), pairs),
-        Table("ablation", "Changes to a parent", CHANGES, change_columns(results), changed, struck),
-        Table("rates", "Learning rates", RATES, rate_columns(results), results.ranked(), struck),
+    found: list[tuple[str, str, str, list[Column], Sequence[Any]]] = [
+        ("table", title, "", columns(results), results.ranked()),
+        ("effects", "Effects of the factors", EFFECTS, effect_columns(results), mains),
+        ("interactions", "Interactions of two factors", INTERACTIONS, effect_columns(results), pairs),
+        ("ablation", "Changes to a parent", CHANGES, change_columns(results), changed),
+        ("rates", "Learning rates", RATES, rate_columns(results), results.ranked()),
     ]
-    return [ranking, *(table for table in rest if table.rows)]
+    return [Table(*parts, marks) for parts in found if parts[-1]]
 
 
 EFFECTS = (
@@ -108,18 +104,23 @@ def columns(results: Results) -> list[Column]:
         _number("s a run", "seconds"),
         _number("MB a step", "memory_mb"),
         *_probes(results),
-        _words("code", lambda m: ", ".join(m.code), short=True, hidden=not results.mixed_code),
+        _words("code" if results.mixed_code else "", lambda m: ", ".join(m.code), "code", short=True),
         _words("audit", lambda m: m.audit and ("passed" if m.passed else "failed"), short=True),
     ]
 
 
 def _against(results: Results) -> Iterator[Column]:
-    head = f"minus {results.against} [95 %]"
-    yield from _judged(results, head, lambda m: m.difference, lambda m: results.against, results.corrected)
-    whose = "its" if results.against == results.baseline else f"{results.baseline}'s"
-    for head, name, reached in (("tokens", "tokens_to_baseline", ("reached",)), ("s", "seconds_to_baseline", ())):
-        yield Column(f"{head} to {whose} loss", partial(_reach, results, (name, *reached)), (name, *reached),
-                     title="to the baseline's last validation loss, at the measured speed")  # fmt: skip
+    who, whose = results.against, "its" if results.against == results.baseline else f"{results.baseline}'s"
+    yield from _judged(results, f"minus {who} [95 %]", lambda m: m.difference, lambda m: who, results.corrected)
+
+    def reach(names: tuple[str, ...], model: ModelResult) -> Cell:
+        """Where only some seeds arrive there is no mean; how many did is said instead."""
+        figures = tuple(getattr(model, name) for name in names)
+        partly = f"{model.reached} of {len(results.seeds)} seeds" if 0 < model.reached < len(results.seeds) else NONE
+        return (partly if figures[0] is None else f"{figures[0]:,.0f}"), figures
+
+    for head, names in (("tokens", ("tokens_to_baseline", "reached")), ("s", ("seconds_to_baseline",))):
+        yield Column(f"{head} to {whose} loss", partial(reach, names), names, title="the baseline's last, validation")
 
 
 def _judged(
@@ -139,19 +140,18 @@ def _judged(
         bounds = "" if found.low is None else f" [{found.low:+.3f}, {found.high:+.3f}]"
         return f"{found.mean:+.3f}{bounds}", (found.mean, found.low, found.high, found.p)
 
-    def said(alone: bool) -> Callable[[Any], str]:
-        return lambda row: verdict(results, row, difference(row), other(row), alone)
-
     def p_holm(row: Any) -> Cell:
         p = getattr(difference(row), "p_holm", None)
         return (NONE if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"), (p,)
 
+    def said(alone: bool) -> Callable[[Any], str]:
+        return lambda row: verdict(results, row, difference(row), other(row), alone)
+
     yield Column(head, interval, ("difference", "low", "high", "p"), short=True)
-    yield _words("verdict", said(alone=True), short=not corrected, title="of this interval alone")
+    yield _words("verdict", said(alone=True), short=not corrected)
     if corrected:
-        yield Column("p (Holm)", p_holm, ("p_holm",))
-        title = "after Holm's correction for all differences of the family"
-        yield _words("verdict (Holm)", said(alone=False), name="verdict_holm", short=True, title=title)
+        yield Column("p (Holm)", p_holm, ("p_holm",), title="after Holm's correction for the whole family")
+        yield _words("verdict (Holm)", said(alone=False), "verdict_holm", short=True)
 
 
 def _beside(results: Results) -> Iterator[Column]:
@@ -220,14 +220,12 @@ def rate_columns(results: Results) -> list[Column]:
 def verdict(
     results: Results, row: ModelResult | Effect, found: Difference | None, other: str | None, alone: bool
 ) -> str:
-    """Of a difference, in words; empty without one. None where a model, or the other, may not stand in a ranking."""
-    if isinstance(row, ModelResult) and row.diverged:
-        return "diverged"
-    if found is None:
-        return ""
-    said = found.alone if alone else found.verdict
+    """Of a difference, in words; why there is none where a model, or the other, may not stand in a ranking."""
+    said = "" if found is None else found.alone if alone else found.verdict
     if isinstance(row, Effect):
-        return f"{said} together" if len(row.factors) > 1 and said != NOT_SHOWN else said
+        return f"{said} together" if len(row.factors) > 1 and said not in ("", NOT_SHOWN) else said
+    if row.diverged or not said:
+        return "diverged" if row.diverged else ""
     states = {one.name: results.state(one) for one in results.models if one.name in (row.name, other)}
     if states[row.name] != "ranked":
         return states[row.name]
@@ -235,14 +233,14 @@ def verdict(
     return said if measure == "ranked" else f"{other}: {measure}"
 
 
-def _words(head: str, read: Callable[[Any], str | None], name: str = "", hidden: bool = False, **more: Any) -> Column:
+def _words(head: str, read: Callable[[Any], str | None], name: str = "", **more: Any) -> Column:
     """Words at the left; a CSV has them too, without the "together" of an interaction."""
 
     def cell(row: Any) -> Cell:
         said = read(row) or ""
-        return LOUD.get(said, said) or NONE, (said.removesuffix(" together"),)
+        return ("FAILED" if said == "failed" else said) or NONE, (said.removesuffix(" together"),)
 
-    return Column("" if hidden else head, cell, (name or head,), words=True, **more)
+    return Column(head, cell, (name or head,), words=True, **more)
 
 
 def _number(
@@ -268,20 +266,18 @@ def _spread(head: str, name: str, read: Callable[[Any], Spread | None], **more: 
     return Column(head, cell, (name, f"{name}_sd"), **more)
 
 
-def _reach(results: Results, names: tuple[str, ...], model: ModelResult) -> Cell:
-    """Where only some seeds arrive there is no mean; how many did is said instead."""
-    figures = tuple(getattr(model, name) for name in names)
-    partly = f"{model.reached} of {len(results.seeds)} seeds" if 0 < model.reached < len(results.seeds) else NONE
-    return (partly if figures[0] is None else f"{figures[0]:,.0f}"), figures
-
-
 # --- the forms
 
 
-def _readable(table: Table, short: bool = False) -> tuple[list[Head], list[list[str]]]:
-    """Heads and cells as people read them."""
+def _readable(
+    table: Table, struck: str = "{}", escape: Callable[[str], str] = str, short: bool = False
+) -> tuple[list[Head], list[list[str]]]:
+    """Heads, and cells as people read them. struck: how a cell of a struck row is written."""
     chosen = table.heads(short)
-    cells = [[column.cell(row)[0] for column in chosen] for row in table.rows]
+    cells = [
+        [(struck if table.mark(row) == "struck" else "{}").format(escape(column.cell(row)[0])) for column in chosen]
+        for row in table.rows
+    ]
     return [Head(column.head, column.words, column.wrap) for column in chosen], cells
 
 
@@ -289,16 +285,13 @@ def terminal(table: Table) -> "RichTable":
     """For a console: the columns that matter most, as many as a hundred characters hold."""
     from rich.markup import escape
 
-    heads, cells = _readable(table, short=True)
-    styles = ["strike" if table.is_struck(row) else "bold" if table.is_bold(row) else None for row in table.rows]
-    return tables.terminal_table(table.title, heads, [list(map(escape, row)) for row in cells], styles)
+    styles = [{"struck": "strike", "baseline": "bold"}.get(table.mark(row) or "") for row in table.rows]
+    return tables.terminal_table(table.title, *_readable(table, escape=escape, short=True), styles)
 
 
 def markdown(table: Table) -> str:
     """For a README."""
-    heads, cells = _readable(table)
-    struck = zip(table.rows, cells, strict=True)
-    return tables.markdown_table(heads, [[f"~~{c}~~" for c in of] if table.is_struck(m) else of for m, of in struck])
+    return tables.markdown_table(*_readable(table, "~~{}~~"))
 
 
 TEX = {"\\": r"\textbackslash{}", "±": r"$\pm$", "<": "$<$", ">": "$>$", "→": r"$\to$", "~": r"\textasciitilde{}"}
@@ -308,23 +301,15 @@ TEX |= {"^": r"\textasciicircum{}"} | {character: f"\\{character}" for character
 def latex(table: Table) -> str:
     """For a paper: a tabular for the package booktabs, rows struck out with \\sout of ulem."""
 
-    def line(cells: Iterable[str], struck: bool = False) -> str:
-        escaped = ("".join(TEX.get(character, character) for character in cell) for cell in cells)
-        return " & ".join(f"\\sout{{{cell}}}" if struck else cell for cell in escaped) + r" \\"
+    def escape(cell: str) -> str:
+        return "".join(TEX.get(character, character) for character in cell)
 
-    heads, cells = _readable(table)
-    return "\n".join(
-        [
-            "% needs \\usepackage{booktabs} and, for struck rows, \\usepackage[normalem]{ulem}",
-            f"\\begin{{tabular}}{{{''.join('l' if head.left else 'r' for head in heads)}}}",
-            "\\toprule",
-            line(head.text for head in heads),
-            "\\midrule",
-            *(line(of, table.is_struck(row)) for row, of in zip(table.rows, cells, strict=True)),
-            "\\bottomrule",
-            "\\end{tabular}\n",
-        ]
-    )
+    heads, cells = _readable(table, "\\sout{{{}}}", escape)
+    first, *lines = (" & ".join(row) + r" \\" for row in ([escape(head.text) for head in heads], *cells))
+    opening = f"\\begin{{tabular}}{{{''.join('l' if head.left else 'r' for head in heads)}}}"
+    needs = "% needs \\usepackage{booktabs} and, for struck rows, \\usepackage[normalem]{ulem}"
+    whole = (needs, opening, "\\toprule", first, "\\midrule", *lines, "\\bottomrule", "\\end{tabular}\n")
+    return "\n".join(whole)
 
 
 def as_csv(table: Table) -> str:
