@@ -4,8 +4,7 @@
 //     x' = velocity(x, y)        y' = force(x, y) - alpha(t) y
 //
 // Positions x and momenta y are Float64Arrays of length 2 N: x_i = (x[2i], x[2i+1]). Matrices are [m11, m12, m21, m22].
-// Names and formulas are those of the Python package, and a test holds every system with every integrator equal to it.
-// Everybody sees everybody (n_i = N); there is no causal mask here.
+// A test holds every system with every integrator equal to the Python package. There is no causal mask here.
 const Flows = (() => {
   // --- vectors: new arrays, so that a state can be kept
 
@@ -29,6 +28,8 @@ const Flows = (() => {
     }
     return out;
   };
+  /** f(2i, 2j) for all pairs of N particles, as one array of N rows. */
+  const pairs = (N, f) => Float64Array.from({ length: N * N }, (_, k) => f(2 * Math.floor(k / N), 2 * (k % N), k));
   /** sum_j K_ij v_j, K as one array of N rows. */
   const sums = (K, v) => {
     const N = v.length / 2, out = new Float64Array(2 * N);
@@ -60,18 +61,14 @@ const Flows = (() => {
   const softmax = (form) => ({ A, B }) => {
     /** P_ij = softmax_j(s_ij), and log z_i. */
     const kernel = (x, Ax) => {
-      const N = x.length / 2, P = new Float64Array(N * N), logZ = new Float64Array(N);
-      for (let i = 0; i < N; i++) {
-        const row = P.subarray(i * N, i * N + N);
-        let largest = -Infinity, sum = 0;
-        for (let j = 0; j < N; j++) {
-          row[j] = x[2 * i] * Ax[2 * j] + x[2 * i + 1] * Ax[2 * j + 1];
-          if (row[j] > largest) largest = row[j];
-        }
-        for (let j = 0; j < N; j++) sum += row[j] = Math.exp(row[j] - largest);
-        for (let j = 0; j < N; j++) row[j] /= sum;
-        logZ[i] = largest + Math.log(sum / N);
-      }
+      const N = x.length / 2, P = pairs(N, (i, j) => x[i] * Ax[j] + x[i + 1] * Ax[j + 1]);
+      const logZ = new Float64Array(N).map((_, i) => {
+        const row = P.subarray(i * N, i * N + N), largest = row.reduce((one, other) => Math.max(one, other));
+        row.forEach((value, j) => { row[j] = Math.exp(value - largest); });
+        const sum = row.reduce((one, other) => one + other);
+        row.forEach((value, j) => { row[j] = value / sum; });
+        return largest + Math.log(sum / N);
+      });
       return { P, logZ };
     };
     const heights = (x) => kernel(x, times(A, x)).logZ.map(Math.exp);
@@ -145,14 +142,8 @@ const Flows = (() => {
    */
   const stein = ({ valley: [soft, stiff, angle], length }) => {
     const c = Math.cos(angle), s = Math.sin(angle);
-    const kernel = (x) => { // k_ij / N
-      const N = x.length / 2, K = new Float64Array(N * N);
-      for (let k = 0; k < N * N; k++) {
-        const i = 2 * Math.floor(k / N), j = 2 * (k % N), dx = x[i] - x[j], dy = x[i + 1] - x[j + 1];
-        K[k] = Math.exp(-(dx * dx + dy * dy) / (2 * length * length)) / N;
-      }
-      return K;
-    };
+    const kernel = (x) => pairs(x.length / 2, (i, j) => // k_ij / N
+      Math.exp(-((x[i] - x[j]) ** 2 + (x[i + 1] - x[j + 1]) ** 2) / (2 * length * length)) / (x.length / 2));
     const slope = (x) => {
       const u = times([c, s, -s, c], x), out = new Float64Array(x.length);
       for (let k = 0; k < x.length; k += 2) {
@@ -168,10 +159,7 @@ const Flows = (() => {
           velocity: (y) => sums(K, y),
           force(y) { // with W_ij = <y_i, y_j> k_ij / (N length^2): x_i sum_j W_ij - sum_j W_ij x_j
             const N = x.length / 2;
-            const W = K.map((value, k) => {
-              const i = 2 * Math.floor(k / N), j = 2 * (k % N);
-              return value * (y[i] * y[j] + y[i + 1] * y[j + 1]) / (length * length);
-            });
+            const W = pairs(N, (i, j, k) => K[k] * (y[i] * y[j] + y[i + 1] * y[j + 1]) / (length * length));
             const total = sums(W, new Float64Array(2 * N).fill(1));
             return plus(plus(x.map((value, k) => value * total[k]), -1, sums(W, x)), -1, gradient);
           },

@@ -8,8 +8,7 @@ const Playground = (() => {
   const KEPT = 600, TOO_FAR = 1e4, NEAR = 22; // states, units, pixels
   const { short } = Pictures;
 
-  let runs = [], records = [], reach = 1, running = false, held = null, due = 0, last = 0, written = 0, timer = 0;
-  const timings = []; // [milliseconds since the frame before, milliseconds of work], the latest last
+  let runs = [], records = [], reach = 1, running = false, held = null, due = 0, last = 0, written = 0;
 
   // --- from the controls to two runs
 
@@ -43,14 +42,13 @@ const Playground = (() => {
     }).flat());
   };
 
-  /** Both flows from the start that the controls describe, or from a state that an address held. */
-  const restart = (from) => {
-    const set = settings(), x0 = from ? from.x : drawn(set.n, set.seed);
-    runs = [Flows.run(described(0, set, x0, from?.y)), Flows.run(described(1, set, from ? from.first : x0))];
-    if (from) runs.forEach((run, i) => Object.assign(run, from.clocks[i]));
+  /** Both flows from the start that the controls describe. */
+  const restart = () => {
+    const set = settings(), x0 = drawn(set.n, set.seed);
+    runs = [0, 1].map((which) => Flows.run(described(which, set, x0)));
     records = runs.map(() => ({ states: [], energy: [], ended: false }));
     reach = 0;
-    by("chosen").max = runs[0].x.length / 2;
+    by("chosen").max = set.n;
     say("");
     record();
   };
@@ -102,7 +100,6 @@ const Playground = (() => {
   };
 
   const frame = (now) => {
-    const begun = performance.now();
     if (running) {
       due += Math.min(now - last, 100) / 1000 * settings().speed;
       if (due >= 1) {
@@ -111,8 +108,6 @@ const Playground = (() => {
       }
     }
     draw();
-    timings.push([now - last, performance.now() - begun]);
-    if (timings.length > KEPT) timings.shift();
     last = now;
     if (running) requestAnimationFrame(frame);
   };
@@ -123,38 +118,16 @@ const Playground = (() => {
     due = 0;
     last = performance.now();
     if (running) requestAnimationFrame(frame);
-    else shown();
-  };
-  /** After a change while nothing runs: draw, and let the address say it. */
-  const shown = () => {
-    draw(true);
-    clearTimeout(timer);
-    timer = setTimeout(address, 250);
+    else draw(true);
   };
 
   // --- words and pictures
 
   const say = (text) => { by("said").textContent = text; };
 
-  /** Groups of particles that chains of short distances join. */
-  const clusters = (x, near) => {
-    const left = new Set(Array.from({ length: x.length / 2 }, (_, i) => 2 * i));
-    let count = 0;
-    for (const first of left) {
-      const chain = [first];
-      left.delete(first);
-      count++;
-      for (const k of chain) {
-        for (const j of left) {
-          if (Math.hypot(x[k] - x[j], x[k + 1] - x[j + 1]) <= near && left.delete(j)) chain.push(j);
-        }
-      }
-    }
-    return count;
-  };
   const write = () => runs.forEach((run, i) => {
     const kinetic = i === 0 ? short(run.flow.kinetic(run.x, run.y)) : "–", energy = short(run.flow.potential(run.x));
-    const values = { time: short(run.t), kernel: run.evaluations, energy, kinetic, clusters: clusters(run.x, reach / 15) };
+    const values = { time: short(run.t), kernel: run.evaluations, energy, kinetic };
     for (const [name, value] of Object.entries(values)) by(`${name}-${i}`).textContent = value;
   });
 
@@ -207,7 +180,7 @@ const Playground = (() => {
     runs.forEach(hold);
     if (running) return;
     records.forEach((kept, r) => kept.states.push([runs[r].x, runs[r].y]));
-    shown();
+    draw(true);
   };
 
   [0, 1].forEach((which) => {
@@ -246,54 +219,26 @@ const Playground = (() => {
   });
   const press = {
     run: () => go(!running),
-    step: () => { go(false); advance(); record(); shown(); },
-    again: () => { restart(); shown(); },
-    draw: () => { by("seed").value = (+by("seed").value + 1) % 1000; labels(); restart(); shown(); },
-    copy: async () => {
-      go(false);
-      address();
-      try {
-        await navigator.clipboard.writeText(location.href);
-        say("The address is copied: it holds what you see.");
-      } catch {
-        say("The address above holds what you see; the browser does not let this page copy it.");
-      }
-    },
+    step: () => { go(false); advance(); record(); draw(true); },
+    again: () => { restart(); draw(true); },
+    draw: () => { by("seed").value = (+by("seed").value + 1) % 1000; changed("seed"); address(); },
   };
   for (const [name, task] of Object.entries(press)) by(name).addEventListener("click", task);
-  form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("input", ({ target }) => {
+  const changed = (name) => {
     labels();
-    if (["system", "integrator", "n", "seed"].includes(target.name)) restart();
-    else if (!["speed", "chosen"].includes(target.name)) rebuild();
-    shown();
-  });
+    if (["system", "integrator", "n", "seed"].includes(name)) restart();
+    else if (!["speed", "chosen"].includes(name)) rebuild();
+    draw(true);
+  };
+  const address = () => history.replaceState(null, "", `#${new URLSearchParams(settings())}`);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("input", ({ target }) => changed(target.name));
+  form.addEventListener("change", address); // not with every move of a slider: browsers refuse so many
 
-  // --- the address: settings always, positions and momenta while nothing runs
-
-  /** Single precision, as text that an address may hold: numbers of the state, then x, y, and x of the first order. */
-  const packed = () => {
-    const [one, two] = runs, head = [one.k, one.t, two.t, one.evaluations, two.evaluations];
-    const bytes = new Uint8Array(Float32Array.from([...head, ...one.x, ...one.y, ...two.x]).buffer);
-    return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
-  };
-  const unpacked = (text) => {
-    const bytes = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
-    const all = new Float32Array(bytes.buffer), [k, t, t1, calls, calls1] = all, size = 2 * settings().n;
-    const sane = all.length === 5 + 3 * size && all.every((value) => Math.abs(value) < 1e3 * TOO_FAR);
-    if (!sane || Math.min(t, t1) < 1) throw new RangeError("not a state of these settings");
-    const [x, y, first] = [0, 1, 2].map((i) => all.slice(5 + i * size, 5 + (i + 1) * size));
-    return { clocks: [{ k, t, evaluations: calls }, { k, t: t1, evaluations: calls1 }], x, y, first };
-  };
-  const address = () => {
-    const words = new URLSearchParams(Object.entries(settings()).map(([name, value]) => [name, `${value}`]));
-    if (!running && runs[0].k + (records[0].states.length - 1) > 0) words.set("state", packed());
-    history.replaceState(null, "", `#${words}`);
-  };
-  /** What an address says, as far as it can be meant; the fields themselves keep values in their ranges. */
+  /** The settings that the address says, as far as they can be meant; the fields keep values in their ranges. */
   const read = () => {
     const words = new URLSearchParams(location.hash.slice(1)), left = [];
-    for (const field of [by("system"), ...controls]) { // the system first: it sets limits
+    for (const field of controls) { // the system comes first: it sets limits
       const word = words.get(field.name), before = field.value;
       if (word === null) continue;
       field.value = word;
@@ -303,14 +248,8 @@ const Playground = (() => {
       }
       labels();
     }
-    let from = null;
-    try {
-      if (words.get("state")) from = unpacked(words.get("state"));
-    } catch {
-      left.push("state");
-    }
     labels();
-    restart(from);
+    restart();
     if (left.length) say(`The address holds values that cannot be used and were left out: ${left.join(", ")}.`);
   };
 
@@ -325,12 +264,12 @@ const Playground = (() => {
   new ResizeObserver(() => { fitted(); draw(); }).observe(document.body);
   new MutationObserver(themed).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themed);
-  if (!matchMedia("(prefers-reduced-motion: reduce)").matches && !location.hash.includes("state=")) go(true);
+  if (!matchMedia("(prefers-reduced-motion: reduce)").matches) go(true);
 
   /** Where a particle is on the screen. */
   const place = (i) => {
     const { left, top } = pens["view-0"].canvas.getBoundingClientRect(), [u, v] = seen(0, i);
     return [left + u, top + v];
   };
-  return { settings, described, place, timings, get runs() { return runs; } };
+  return { settings, described, place, get runs() { return runs; } };
 })();
