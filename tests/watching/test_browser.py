@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sympformer.watching.command import write
-from sympformer.watching.words import shown
+from sympformer.watching.scene import shown
 from tests.browser import Visit, Visitor
 from tests.watching.targets import EVIL_NAME, HOSTILE, Words, target
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from sympformer.watching import lens, record, scene
+from sympformer.watching import record, scene
 
 PAGE = (Path(__file__).parents[2] / "docs" / "watch.md").read_text()
 
@@ -25,5 +25,5 @@ def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
     assert f"{scene.DIRECTIONS} principal directions" in PAGE
     assert f"{scene.MOST_LINES} largest shares from {100 * scene.FAINTEST:g} % on" in PAGE
     assert f"a cosine of at least {record.ALIKE}" in PAGE
-    assert lens.LARGEST // 2**20 == 16
+    assert record.LARGEST // 2**20 == 16
     assert scene.GUESSES == 5

@@ -16,8 +16,7 @@ from sympformer import watching
 from sympformer.cli import main
 from sympformer.errors import InputError
 from sympformer.watching.command import look_at, watch, write
-from sympformer.watching.scene import MOST_TOKENS, principal, rounded, scene
-from sympformer.watching.words import shown
+from sympformer.watching.scene import MOST_TOKENS, principal, rounded, scene, shown
 from tests.pages.dom import Node, read
 from tests.watching.targets import EVIL_NAME, HOSTILE, Words, target
 
@@ -107,7 +106,7 @@ def test_markup_in_tokens_names_and_text_is_text(tmp_path: Path) -> None:
     evil = [target(EVIL_NAME, name, words) for name in ("softmax-exp-euler", "linear-yuriiformer")]
     write(tmp_path / "page.html", evil, "|".join(HOSTILE))
     text, tree, values = page_of(tmp_path / "page.html")
-    assert len(tree.all("script")) == 7  # ours, and the island
+    assert len(tree.all("script")) == 5  # ours, and the island
     assert not tree.all("img")
     assert not [key for node in tree.walk() for key in node.attributes if key.startswith("on")]
     assert values["models"][0]["tokens"] == [shown(word) for word in HOSTILE]

@@ -118,18 +118,18 @@ def test_lens_knows_the_token_that_came_next() -> None:
 
 
 def test_the_lens_holds_few_logits_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sympformer.watching import lens
+    from sympformer.watching import record
 
     model, idx, sizes = make("softmax-exp-euler"), tokens(2, 5), list[int]()
     whole = sf.watch(model, idx, lens=2).lens
-    monkeypatch.setattr(lens, "LARGEST", 3 * SIZE["vocab_size"])
-    guesses = lens._guesses
+    monkeypatch.setattr(record, "LARGEST", 3 * SIZE["vocab_size"])
+    guesses = record._guesses
 
     def counted(logits: Tensor, *rest: Any) -> Any:
         sizes.append(logits.numel())
         return guesses(logits, *rest)
 
-    monkeypatch.setattr(lens, "_guesses", counted)
+    monkeypatch.setattr(record, "_guesses", counted)
     parts = sf.watch(model, idx, lens=2).lens
     assert whole is not None
     assert parts is not None

@@ -1,6 +1,6 @@
 "use strict";
 // Physics by depth: a line a model, the slider's place as a dotted line, the figures there in words.
-const FRAME = {width: 320, height: 150, left: 44, right: 8, top: 8, bottom: 14};
+const FRAME = {width: 320, height: 150, left: 56, right: 8, top: 8, bottom: 14};
 const DASHES = ["", "6 3", "2 2", "8 3 2 3"];
 const charts = []; // what to call when the slider moves
 
@@ -26,18 +26,16 @@ function chart(name, title, owners) {
   [low, high] = [low - slack, high + slack];
   const across = (share) => left + share * (width - left - right);
   const up = (value) => height - bottom - (value - low) / (high - low) * (height - top - bottom);
+  const label = (x, y, anchor, words) => make("text", {x, y, "text-anchor": anchor}, words);
   const grid = [low, (low + high) / 2, high].flatMap((value) => [
     make("line", {class: "grid", x1: left, x2: width - right, y1: up(value), y2: up(value)}),
-    make("text", {x: left - 5, y: up(value) + 3, "text-anchor": "end"}, short(value)),
+    label(left - 5, up(value) + 3, "end", short(value)),
   ]);
-  const ends = [
-    make("text", {x: left, y: height - 2}, "embedding"),
-    make("text", {x: width - right, y: height - 2, "text-anchor": "end"}, "last layer"),
-  ];
+  const ends = [label(left, height - 2, "start", "embedding"), label(width - right, height - 2, "end", "last layer")];
   const now = make("line", {class: "now", y1: top, y2: height - bottom}), said = make("figcaption");
   const curves = owners.map((model) => curve(model, name, across, up));
   charts.push(() => {
-    for (const end of ["x1", "x2"]) now.setAttribute(end, across(share()));
+    set(now, {x1: across(share()), x2: across(share())});
     said.replaceChildren(...reading(name, owners));
   });
   const frame = {viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title} by depth`};
@@ -64,3 +62,76 @@ function reading(name, owners) {
   });
   return words.flatMap((part, n) => n ? ["; ", ...part] : part);
 }
+
+// --- one slider for all models, playing, and what to draw
+const STEP = 800; // milliseconds a stage
+const alike = models.every((model) => model.stages.join() === models[0].stages.join());
+let before = null; // when the last frame was
+
+function show() {
+  $("depth").value = Math.round(state.at);
+  const said = alike ? models[0].stages[stageOf(models[0])] : `${Math.round(100 * share())} % of the depth`;
+  $("stage").textContent = said;
+  set($("depth"), {"aria-valuetext": said});
+  for (const model of models) draw(model);
+  if (Number.isInteger(state.at)) models.forEach(tell);
+  for (const move of charts) move();
+}
+
+function tick(time) {
+  if (!state.playing) return;
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches, passed = (time - (before ?? time)) / STEP;
+  if (before === null || !still || passed >= 1) {
+    const stage = Math.floor(state.at);
+    state.at = Math.min(longest, still ? Math.round(state.at + Math.min(1, passed)) : state.at + passed);
+    if (Math.floor(state.at) !== stage) models.forEach(tell);
+    before = time;
+    show();
+  }
+  if (state.at >= longest) play(false);
+  else requestAnimationFrame(tick);
+}
+
+function play(on) {
+  state.playing = on;
+  before = null;
+  set($("play"), {"aria-pressed": on}).textContent = on ? "Pause" : "Play";
+  state.at = on && state.at >= longest ? 0 : Math.round(state.at);
+  show();
+  if (on) requestAnimationFrame(tick);
+}
+
+function buildPair() {
+  const {tokens, first} = texts[0];
+  state.pair = [0, Math.min(1, tokens.length - 1)];
+  for (const [n, id] of ["token-a", "token-b"].entries()) {
+    $(id).append(...tokens.map((word, i) => make("option", {value: i}, `${first + i + 1}: ${word}`)));
+    $(id).value = state.pair[n];
+    $(id).addEventListener("change", () => {
+      state.pair[n] = Number($(id).value);
+      show();
+    });
+  }
+}
+
+buildTexts();
+buildPair();
+models.forEach(buildSpace);
+buildCharts();
+$("names").checked = models.every((model) => model.T <= 24);
+$("depth").max = longest;
+$("depth").addEventListener("input", () => {
+  const to = Number($("depth").value);
+  if (state.playing) play(false);
+  state.at = to;
+  show();
+});
+$("play").addEventListener("click", () => play(!state.playing));
+$("axes").addEventListener("change", () => {
+  state.axes = $("axes").value;
+  $("pair").hidden = state.axes !== "tokens";
+  show();
+});
+for (const id of ["momenta", "lines", "trails", "names"]) $(id).addEventListener("change", show);
+for (const text of texts) choose(text, text.chosen);
+show();

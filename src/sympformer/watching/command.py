@@ -1,14 +1,17 @@
 """`sympformer watch`: one page that shows models at work on a text."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from torch import Tensor, nn
+import torch
 
-    from sympformer.opening import Opened
-    from sympformer.watching.record import Record
-    from sympformer.watching.scene import Subject
+from sympformer.errors import InputError
+from sympformer.opening import Opened, open_model
+from sympformer.pages import write_page
+from sympformer.watching import tape
+from sympformer.watching.page import page
+from sympformer.watching.record import Record
+from sympformer.watching.scene import GUESSES, MOST_TOKENS, Subject, shown
 
 TEXT = "Once upon a time there was a little girl who lived near a forest. One day she met a dog."
 
@@ -22,9 +25,6 @@ def watch(targets: list[str], text: str = TEXT, out: str = "runs/watch.html", tr
         out: The page to write.
         trust_remote_code: Run the code that lies in a Hugging Face folder.
     """
-    from sympformer.errors import InputError
-    from sympformer.opening import open_model
-
     if not targets:
         raise InputError("say what to watch: run folders, Hugging Face folders or variants")
     write(Path(out), [open_model(target, trust_remote_code=trust_remote_code) for target in targets], text)
@@ -32,87 +32,61 @@ def watch(targets: list[str], text: str = TEXT, out: str = "runs/watch.html", tr
     return 0
 
 
-def write(file: Path, targets: "list[Opened]", text: str) -> None:
+def write(file: Path, targets: list[Opened], text: str) -> None:
     """Write the page of models on a text."""
-    from sympformer.errors import InputError
-    from sympformer.pages import write_page
-    from sympformer.watching.page import page
-    from sympformer.watching.scene import MOST_TOKENS
-
     if not text.strip():
         raise InputError("the text is empty: give some with --text")
     names = _names([target.name for target in targets])
-    subjects, notes = [], []
-    for name, target in zip(names, targets, strict=True):
-        subject, said = look_at(name, target, text)
-        subjects.append(subject)
-        notes += said
+    subjects, said = zip(*(look_at(*pair, text) for pair in zip(names, targets, strict=True)), strict=True)
+    notes = [note for notes in said for note in notes]
     if max(subject.record.idx.shape[1] for subject in subjects) > MOST_TOKENS:
         notes.append(f"The page shows the last {MOST_TOKENS} tokens that were read; the figures by depth are of all.")
     write_page(file, lambda: page(subjects, text, notes), "the page")
 
 
-def look_at(name: str, target: "Opened", text: str) -> "tuple[Subject, list[str]]":
+def look_at(name: str, target: Opened, text: str) -> tuple[Subject, list[str]]:
     """A model on a text, ready for the page, and what was left out."""
-    import torch
-
-    from sympformer.watching.scene import MOST_TOKENS, Subject
-    from sympformer.watching.words import shown
-
-    ids, notes = _ids(target, text), []
-    if target.block_size is not None and len(ids) > target.block_size:
-        notes.append(f"{name} reads the first {target.block_size:,} of {len(ids):,} tokens: its context holds no more.")
-        ids = ids[: target.block_size]
-    device = next(target.model.parameters()).device
-    idx, rows = torch.tensor([ids], device=device), range(max(0, len(ids) - MOST_TOKENS), len(ids))
-    record, missing = _record(target.model, idx, rows)
+    if target.tokenizer is None and target.vocab_size < 256:
+        raise InputError(f"{target.name} has no tokenizer, and too few token ids to read bytes")
+    ids = list(text.encode()) if target.tokenizer is None else target.tokenizer.encode(text)
+    if not ids:
+        raise InputError(f"the text has no tokens for {target.name}: give more with --text")
+    most, notes = target.block_size or len(ids), []
+    if len(ids) > most:
+        notes.append(f"{name} reads the first {most:,} of {len(ids):,} tokens: its context holds no more.")
+        ids = ids[:most]
+    idx = torch.tensor([ids], device=next(target.model.parameters()).device)
+    record, missing = _record(target.model, idx)
     notes += [f"{name} is shown without {what}" for what in missing]
     guessed = [] if record.lens is None else record.lens.ids.flatten().tolist()
     words = {token: shown(_decoded(target, token)) for token in {*ids, *guessed}}
     return Subject(name, _family(target.model), record, words, _note(target)), notes
 
 
-def _record(model: "nn.Module", idx: "Tensor", rows: range) -> "tuple[Record, list[str]]":
+def _record(model: Any, idx: torch.Tensor) -> tuple[Record, list[str]]:
     """All that a model shows, and what it does not: one that hides its rows or its head still has states."""
-    from sympformer.errors import InputError
-    from sympformer.watching.scene import GUESSES
-    from sympformer.watching.tape import watch as watch_model
-
-    asked: dict[str, Any] = {"attention": rows, "lens": GUESSES}
-    missing = []
+    T, missing = idx.shape[1], []
+    asked: dict[str, Any] = {"attention": range(max(0, T - MOST_TOKENS), T), "lens": GUESSES}
     trials: dict[str, tuple[str, Any]] = {"attention": ("attention rows", [0]), "lens": ("lens", 1)}
     for name, (words, little) in trials.items():
         try:
-            watch_model(model, idx[:, :1], **{name: little})
+            tape.watch(model, idx[:, :1], **{name: little})
         except InputError as error:
             missing.append(f"{words}: {error}.")
             del asked[name]
-    return watch_model(model, idx, **asked), missing
+    return tape.watch(model, idx, **asked), missing
 
 
-def _ids(target: "Opened", text: str) -> list[int]:
-    """The tokens of a text; bytes, for a model that has no tokenizer and ids enough."""
-    from sympformer.errors import InputError
-
-    if target.tokenizer is None and target.vocab_size < 256:
-        raise InputError(f"{target.name} has no tokenizer, and too few token ids to read bytes")
-    ids = list(text.encode()) if target.tokenizer is None else target.tokenizer.encode(text)
-    if not ids:
-        raise InputError(f"the text has no tokens for {target.name}: give more with --text")
-    return ids
-
-
-def _decoded(target: "Opened", token: int) -> str:
+def _decoded(target: Opened, token: int) -> str:
+    """The text of a token; of a byte, for a model that has no tokenizer."""
     if target.tokenizer is not None:
-        return target.tokenizer.decode([token])
+        return str(target.tokenizer.decode([token]))
     return bytes([token]).decode(errors="replace") if token < 256 else ""
 
 
-def _family(model: object) -> str:
+def _family(model: Any) -> str:
     """The colour of a model, as in every plot of a comparison."""
-    from sympformer.watching.tape import native
-
-    cfg = getattr(native(model), "cfg", None)  # type: ignore[arg-type]
+    cfg: Any = getattr(tape.native(model), "cfg", None)
     if cfg is None:
         return "other"
     if cfg.attention == "linear":
@@ -120,7 +94,7 @@ def _family(model: object) -> str:
     return {"gradient": "gpt", "nesterov": "yuriiformer"}.get(cfg.stepper, "softmax")
 
 
-def _note(target: "Opened") -> str:
+def _note(target: Opened) -> str:
     if target.kind == "variant":
         return "not trained, as it starts; it reads bytes."
     return "it reads bytes, as it has no tokenizer." if target.tokenizer is None else ""
@@ -128,8 +102,6 @@ def _note(target: "Opened") -> str:
 
 def _names(targets: list[str]) -> list[str]:
     """The last part of each path, or all of it where those are alike; twice the same gets a number."""
-    from sympformer.watching.words import shown
-
     short = [Path(target).name or target for target in targets]
     names = short if len(set(short)) == len(short) else targets
     visible = [" ".join(shown(part) for part in name.split(" ")) for name in names]

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from sympformer.errors import InputError
-from sympformer.watching.lens import Readout
 from sympformer.watching.physics import Physics
-from sympformer.watching.record import Record, Stage
+from sympformer.watching.record import Readout, Record, Stage
 
 NO_MOMENTUM = "No Hamiltonian: this model moves its tokens without momentum."
 CLOSE = 1e-3  # of the largest logit: what kernels of another order of sums may differ by

@@ -25,7 +25,7 @@ def page(subjects: Sequence[Subject], text: str, notes: Sequence[str] = ()) -> H
         tag("main", _controls(), _models(subjects), _physics(scenes), id="main"),
         data_island("scene", {"models": scenes, "quantities": QUANTITIES}),
     ]
-    scripts = [asset(__package__, name) for name in ("models.js", "space.js", "lens.js", "charts.js", "controls.js")]
+    scripts = [asset(__package__, name) for name in ("models.js", "space.js", "charts.js")]
     return document(title, *parts, styles=[asset(__package__, "style.css")], scripts=scripts)
 
 

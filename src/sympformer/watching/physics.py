@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sympformer.flows import Field
+from sympformer.nn import Stepper
 from sympformer.nn.attention import LinearAttention, LinearField, SoftmaxAttention, SoftmaxField
 
 
@@ -30,26 +31,18 @@ class Physics:
     scalars: tuple[dict[str, float], ...]  # step sizes, damping, factors: whatever a layer has learned
 
 
-@dataclass(frozen=True)
-class Sighting:
-    """What a layer's attention was asked, and the field that it answered."""
-
-    x: Tensor  # (B, T, d), normalised
-    y: Tensor  # (B, T, d)
-    answer: Field
-    flows: bool  # whether the layer takes velocity and force of it, not its first order alone
-
-    def figures(self, momentum: bool) -> dict[str, Tensor]:
-        """What can be said of the layer, by the names of `Physics`."""
-        if not self.flows:
-            return {"cosine": cosine(self.y, self.answer.first_order())} if momentum else {}
-        velocity, force = self.answer.both(self.y)
-        found = {"cosine": cosine(self.y, force)}
-        if isinstance(self.answer, SoftmaxField):
-            found["z"] = self.answer.log_z.squeeze(-1).exp()
-        if (potential := POTENTIALS.get(type(self.answer))) is not None:
-            found |= {"kinetic": (self.y * velocity).sum(-1) / 2, "potential": potential(self.answer, self.x)}
-        return found
+def sighted(stepper: Stepper, y: Tensor, x: Tensor, field: Field) -> dict[str, Tensor]:
+    """What can be said of a layer, by the names of `Physics`: its tokens have momenta y, and its attention answered at
+    normalised positions x (B, T, d) with a field."""
+    if not stepper.inertial:
+        return {"cosine": cosine(y, field.first_order())} if stepper.has_momentum else {}
+    velocity, force = field.both(y)
+    found = {"cosine": cosine(y, force)}
+    if isinstance(field, SoftmaxField):
+        found["z"] = field.log_z.squeeze(-1).exp()
+    if (potential := POTENTIALS.get(type(field))) is not None:
+        found |= {"kinetic": (y * velocity).sum(-1) / 2, "potential": potential(field, x)}
+    return found
 
 
 def _softmax_potential(field: Any, x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import base64
 import math
+import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from sympformer.watching.record import ALIKE, Record
 DIRECTIONS = 16  # principal directions that are kept; every projection of the page is one of these
 MOST_TOKENS = 400  # on a page
 GUESSES = 5
+SPACE, NEWLINE, NOTHING = "\N{OPEN BOX}", "\N{RETURN SYMBOL}", "\N{EMPTY SET}"
 MOST_LINES, FAINTEST = 12, 0.01  # of an attention row: so many shares, none smaller
 
 # quantity -> its title on the page, in its order; those by stage first
@@ -108,17 +110,13 @@ def packed(x: Tensor) -> dict[str, Any]:
     return {"unit": unit, "data": base64.b64encode(integers.numpy().tobytes()).decode()}
 
 
-def rounded(x: Tensor, digits: int = 4) -> Any:
+def rounded(values: Any, digits: int = 4) -> Any:
     """Nested lists of numbers with so many significant digits; None where there is none."""
-    return _round(x.tolist(), digits)
-
-
-def _round(value: Any, digits: int) -> Any:
-    if isinstance(value, list):
-        return [_round(part, digits) for part in value]
-    if not math.isfinite(value):
+    if isinstance(values, Tensor | list):
+        return [rounded(part, digits) for part in (values if isinstance(values, list) else values.tolist())]
+    if not math.isfinite(values):
         return None
-    short = float(f"{value:.{digits}g}")
+    short = float(f"{values:.{digits}g}")
     return int(short) if short == int(short) and abs(short) < 1e15 else short
 
 
@@ -184,4 +182,24 @@ def curves(seen: Record) -> dict[str, list[float | None]]:
     columns |= {name: getattr(physics, name) for name in ("kinetic", "potential", "cosine")}
     found = {name: rounded(c.flatten(1).nanmean(-1)) for name, c in columns.items() if c is not None}
     rows = physics.scalars
-    return found | {n: [_round(row[n], 4) for row in rows] for n in SCALARS if rows and all(n in row for row in rows)}
+    return found | {n: [rounded(row[n]) for row in rows] for n in SCALARS if rows and all(n in row for row in rows)}
+
+
+# --- tokens as people can read them
+
+
+def shown(text: str) -> str:
+    """A token with its blanks, controls and marks made visible."""
+    alone = "\N{DOTTED CIRCLE}" if text and unicodedata.combining(text[0]) else ""  # a mark would sit on its neighbour
+    return alone + "".join(map(_shown, text)) or NOTHING
+
+
+def _shown(character: str) -> str:
+    if character in " \n":
+        return SPACE if character == " " else NEWLINE
+    if ord(character) < 0x20:
+        return chr(0x2400 + ord(character))  # a picture of it
+    if character.isprintable():
+        return character
+    # marks of direction, joiners, lone surrogates, blanks of other widths
+    return f"\N{MATHEMATICAL LEFT ANGLE BRACKET}{ord(character):04X}\N{MATHEMATICAL RIGHT ANGLE BRACKET}"

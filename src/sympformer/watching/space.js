@@ -27,14 +27,12 @@ function axesOf(model, stage) {
   return [first, others.map((v) => unit(without(v, first))).find((v) => v !== null) ?? first.map(() => 0)];
 }
 
-function projected(model, values, axes) {
-  const {directions: K, T, S} = model, flat = new Float32Array(2 * S * T);
-  for (let n = 0; n < S * T; n++) {
-    for (let axis = 0; axis < 2; axis++) {
-      for (let k = 0; k < K; k++) flat[2 * n + axis] += values[n * K + k] * axes[axis][k];
-    }
-  }
-  return flat;
+function projected({directions: K, T, S}, values, axes) {
+  return Float32Array.from({length: 2 * S * T}, (_, n) => {
+    let sum = 0;
+    for (let k = 0; k < K; k++) sum += values[(n >> 1) * K + k] * axes[n & 1][k];
+    return sum;
+  });
 }
 
 // Where everything is on the picture; it stays while only the place between stages changes.
@@ -46,24 +44,20 @@ function layout(model, stage) {
   const shown = own ? points.slice(2 * stage * model.T, 2 * (stage + 1) * model.T) : points; // what fills the frame
   const [left, right, low, high] = extent(shown);
   const scale = Math.min((WIDTH - 2 * MARGIN) / (right - left || 1), (HEIGHT - 2 * MARGIN) / (high - low || 1));
-  for (let n = 0; n < points.length; n += 2) {
-    points[n] = WIDTH / 2 + (points[n] - (left + right) / 2) * scale;
-    points[n + 1] = HEIGHT / 2 - (points[n + 1] - (low + high) / 2) * scale;
-  }
-  let far = 0;
-  for (let n = 0; arrows && n < arrows.length; n += 2) far = Math.max(far, Math.hypot(arrows[n], arrows[n + 1]));
-  return model.layout = {key, points, arrows, arrow: far > 0 ? ARROW / far : 0};
+  const onto = (value, n) => n & 1 ? HEIGHT / 2 - (value - (low + high) / 2) * scale
+    : WIDTH / 2 + (value - (left + right) / 2) * scale;
+  const far = (arrows ?? []).reduce((most, u, n) => n & 1 ? most : Math.max(most, Math.hypot(u, arrows[n + 1])), 0);
+  return model.layout = {key, points: points.map(onto), arrows, arrow: far > 0 ? ARROW / far : 0};
 }
 
 function extent(points) {
-  let [left, right, low, high] = [Infinity, -Infinity, Infinity, -Infinity];
-  for (let n = 0; n < points.length; n += 2) {
-    left = Math.min(left, points[n]);
-    right = Math.max(right, points[n]);
-    low = Math.min(low, points[n + 1]);
-    high = Math.max(high, points[n + 1]);
-  }
-  return [left, right, low, high];
+  const ends = [Infinity, -Infinity, Infinity, -Infinity];
+  points.forEach((value, n) => {
+    const axis = 2 * (n & 1);
+    ends[axis] = Math.min(ends[axis], value);
+    ends[axis + 1] = Math.max(ends[axis + 1], value);
+  });
+  return ends;
 }
 
 // --- the picture
@@ -123,9 +117,7 @@ function drawWays(model, points, base, part) {
     if (model.halves[s] === "mlp") dashed += piece;
     else solid += piece;
   }
-  model.parts.trails.setAttribute("d", faint);
-  model.parts.way.setAttribute("d", solid);
-  model.parts.wayMlp.setAttribute("d", dashed);
+  for (const [name, d] of [["trails", faint], ["way", solid], ["wayMlp", dashed]]) set(model.parts[name], {d});
 }
 
 function drawMomenta({T, now, parts}, moving, scale) {
@@ -137,7 +129,7 @@ function drawMomenta({T, now, parts}, moving, scale) {
     const wing = (turn) => spot([tip[0] - head * (u - turn * v), tip[1] - head * (v + turn * u)], 0);
     drawn += `M${spot(now, i)}L${spot(tip, 0)}M${wing(0.6)}L${spot(tip, 0)}L${wing(-0.6)}`;
   }
-  parts.momenta.setAttribute("d", drawn);
+  set(parts.momenta, {d: drawn});
 }
 
 function drawLines(model, stage) { // the row of the layer that has just pulled; at the start, of the first
@@ -157,12 +149,10 @@ function drawLines(model, stage) { // the row of the layer that has just pulled;
 function drawTokens({T, now, circles, labels, text: {chosen}}, named) {
   for (let i = 0; i < T; i++) {
     const [u, v] = [now[2 * i], now[2 * i + 1]], end = u > WIDTH - 70;
-    circles[i].setAttribute("cx", u.toFixed(1));
-    circles[i].setAttribute("cy", v.toFixed(1));
+    set(circles[i], {cx: u.toFixed(1), cy: v.toFixed(1)});
     for (const node of [circles[i], labels[i]]) node.classList.toggle("chosen", i === chosen);
     labels[i].style.display = $("names").checked || named.has(i) ? "" : "none";
-    labels[i].setAttribute("x", (u + (end ? -6 : 6)).toFixed(1));
-    labels[i].setAttribute("y", (v - 5).toFixed(1));
-    labels[i].setAttribute("text-anchor", end ? "end" : "start");
+    const x = (u + (end ? -6 : 6)).toFixed(1), y = (v - 5).toFixed(1);
+    set(labels[i], {x, y, "text-anchor": end ? "end" : "start"});
   }
 }

@@ -1,9 +1,8 @@
 """`sympformer.watch(model, idx)`: run a model on a text, and keep what its tokens do on the way."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +11,10 @@ from torch.nn import functional as F
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel
 from sympformer.nn import Layer, Stack, State, View
-from sympformer.nn.stack import Call
-from sympformer.watching import foreign
-from sympformer.watching.lens import Readout, look
-from sympformer.watching.physics import Sighting, gather
-from sympformer.watching.record import Record, Stage
+from sympformer.nn.stack import Constants
+from sympformer.watching.foreign import watch_foreign
+from sympformer.watching.physics import gather, sighted
+from sympformer.watching.record import Half, Readout, Record, Stage, look
 
 
 @torch.no_grad()
@@ -30,23 +28,27 @@ def watch(model: nn.Module, idx: Tensor, *, attention: bool | Sequence[int] = Fa
     run in evaluation mode and left as it was.
     """
     model, rows = native(model), _rows(attention, idx)
-    with _evaluating(model):
-        if isinstance(model, Stack):
-            return _with_lens(_watch_ours(model, idx, rows), _readout(model), lens)
-        return _with_lens(*foreign.watch_foreign(model, idx, rows), lens)
+    if lens < 0:
+        raise InputError(f"lens is a number of guesses, got {lens}")
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        seen, read = _watch_ours(model, idx, rows) if isinstance(model, Stack) else watch_foreign(model, idx, rows)
+        if lens and read is None:
+            raise InputError(
+                "this model has no logits that are its final norm and head applied to its states: watch with lens=0"
+            )
+        return Record(**vars(seen) | {"lens": look(read, seen.x, seen.idx, lens)}) if lens and read else seen
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def readout(model: nn.Module) -> Readout:
     """What makes logits of positions: the final norm and the head of a language model of ours."""
-    read = _readout(native(model))
-    if read is None:
-        raise InputError(f"{type(model).__name__} has no readout of ours: watch it with lens=5")
-    return read
-
-
-def _readout(model: nn.Module) -> Readout | None:
+    model = native(model)
     if not isinstance(model, LanguageModel):
-        return None
+        raise InputError(f"{type(model).__name__} has no readout of ours: watch it with lens=5")
     return lambda x: F.linear(model.norm(x), model.head_weight)
 
 
@@ -54,71 +56,6 @@ def native(model: nn.Module) -> nn.Module:
     """The language model in the Hugging Face form of one; any other model as it is."""
     made: Any = getattr(model, "to_language_model", None)
     return model if made is None else made()
-
-
-class _Tape:
-    """What is kept of a stack on its way."""
-
-    def __init__(self, rows: tuple[int, ...]) -> None:
-        self.rows = rows
-        self.stages: list[Stage] = []
-        self.states: list[State] = []
-        self.figures: list[dict[str, Tensor]] = []
-        self.attention: list[Tensor] = []
-
-    def run(self, layer: Layer, state: State, view: View, constants: Any, k: int) -> State:
-        """Layer k (from 0), by halves."""
-        kernels: list[Tensor] | None = [] if self.rows else None
-        state = layer.ahead(state, view)
-        halves = layer.stepper.halves
-        for half in range(len(halves)):
-            with _listening(layer, state.y) as heard:
-                state = layer.take(half, state, view._replace(kernels=kernels), constants)
-            if not half:
-                self.figures.append(heard[0].figures(layer.stepper.has_momentum) if heard else {})
-            name: Any = "layer" if layer.parallel and layer.mlp is not None else halves[half]
-            self.keep(Stage(k + 1, name), state)
-        if kernels:
-            heads = 1 if layer.attention.cfg.heads == "averaged" else None  # one kernel, left under every head
-            self.attention.append(kernels[0][:, :heads, list(self.rows)])
-        return state
-
-    def keep(self, stage: Stage, state: State) -> State:
-        """Note a state, and hand it on."""
-        self.stages.append(stage)
-        self.states.append(state)
-        return state
-
-
-def _watch_ours(stack: Stack, inputs: Tensor, rows: tuple[int, ...]) -> Record:
-    layers, tape = stack.layers(), _Tape(rows)
-
-    with _calling(stack, tape.run, partial(tape.keep, Stage(0, "embedding"))):
-        stack(inputs)
-    momentum = stack.cfg.has_momentum
-    if rows and len(tape.attention) < len(layers):
-        raise InputError("the attention of this model does not show its rows: watch it with attention=False")
-    return Record(
-        inputs,
-        tuple(tape.stages),
-        torch.stack([state.x for state in tape.states]),
-        torch.stack([state.y for state in tape.states]) if momentum else None,
-        gather(tape.figures, layers[0], stack.cfg.causal, stack.layer_scalars()),
-        rows,
-        torch.stack(tape.attention) if rows else None,
-    )
-
-
-def _with_lens(seen: Record, read: Readout | None, k: int) -> Record:
-    if k < 0:
-        raise InputError(f"lens is a number of guesses, got {k}")
-    if k == 0:
-        return seen
-    if read is None:
-        raise InputError(
-            "this model has no logits that are its final norm and head applied to its states: watch with lens=0"
-        )
-    return Record(**vars(seen) | {"lens": look(read, seen.x, seen.idx, k)})
 
 
 def _rows(attention: bool | Sequence[int], idx: Tensor) -> tuple[int, ...]:
@@ -129,42 +66,62 @@ def _rows(attention: bool | Sequence[int], idx: Tensor) -> tuple[int, ...]:
     return rows
 
 
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Every module in evaluation mode within the block, and afterwards in its own."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
+class _Tape:
+    """What is kept of a stack on its way."""
+
+    def __init__(self, rows: tuple[int, ...]) -> None:
+        self.rows = rows
+        self.stages: list[tuple[Stage, State]] = []
+        self.asked: list[tuple[Tensor, Any]] = []  # what attention was asked at, and its fields
+        self.figures: list[dict[str, Tensor]] = []
+        self.attention: list[Tensor] = []
+
+    def run(self, layer: Layer, state: State, view: View, constants: Constants, k: int) -> State:
+        """Layer k (from 0), by halves."""
+        if k == 0:
+            self.stages.append((Stage(0, "embedding"), state))
+        view = view._replace(kernels=[] if self.rows else None)
+        state = layer.ahead(state, view)
+        for half, name in enumerate(layer.stepper.halves):
+            y, state = state.y, layer.take(half, state, view, constants)
+            if not half:
+                self.figures.append(sighted(layer.stepper, y, *self.asked[-1]))
+            whole = layer.parallel and layer.mlp is not None
+            self.stages.append((Stage(k + 1, cast(Half, "layer" if whole else name)), state))
+        if view.kernels:
+            heads = 1 if layer.attention.cfg.heads == "averaged" else None  # one kernel, left under every head
+            self.attention.append(view.kernels[0][:, :heads, list(self.rows)])
+        return state
+
+    @contextmanager
+    def running(self, stack: Any) -> Iterator[None]:
+        """Within the block its layers run by the tape, whatever the stack does around them."""
+
+        def advance(state: State, view: View, memories: Any = None, constants: Any = None, _: Any = None) -> State:
+            return type(stack).advance(stack, state, view, memories, constants, self.run)
+
+        def hear(module: nn.Module, args: Any, field: Any) -> None:
+            self.asked.append((args[0], field))
+
+        stack.advance = advance
+        hooks = [layer.attention.register_forward_hook(hear) for layer in stack.blocks]
+        try:
+            yield
+        finally:
+            del stack.advance
+            for hook in hooks:
+                hook.remove()
 
 
-@contextmanager
-def _calling(stack: Any, call: Call, begin: Callable[[State], State]) -> Iterator[None]:
-    """Layers run by `call` within the block, whatever a stack does around them; `begin` sees what they start from."""
-
-    def advance(state: State, view: View, memories: Any = None, constants: Any = None, _: Any = None) -> State:
-        return type(stack).advance(stack, begin(state), view, memories, constants, call)
-
-    stack.advance = advance
-    try:
-        yield
-    finally:
-        del stack.advance
-
-
-@contextmanager
-def _listening(layer: Layer, y: Tensor) -> Iterator[list[Sighting]]:
-    """What the layer's attention is asked at momenta y, and what it answers, within the block."""
-    heard: list[Sighting] = []
-
-    def hear(module: nn.Module, args: Any, answer: Any) -> None:
-        heard.append(Sighting(args[0], y, answer, layer.stepper.inertial))
-
-    hook = layer.attention.register_forward_hook(hear)
-    try:
-        yield heard
-    finally:
-        hook.remove()
+def _watch_ours(stack: Stack, inputs: Tensor, rows: tuple[int, ...]) -> tuple[Record, Readout | None]:
+    layers, tape = stack.layers(), _Tape(rows)
+    with tape.running(stack):
+        stack(inputs)
+    if rows and len(tape.attention) < len(layers):
+        raise InputError("the attention of this model does not show its rows: watch it with attention=False")
+    stages, states = zip(*tape.stages, strict=True)
+    momenta = torch.stack([state.y for state in states]) if stack.cfg.has_momentum else None
+    physics = gather(tape.figures, layers[0], stack.cfg.causal, stack.layer_scalars())
+    attention = torch.stack(tape.attention) if rows else None
+    seen = Record(inputs, stages, torch.stack([state.x for state in states]), momenta, physics, rows, attention)
+    return seen, readout(stack) if isinstance(stack, LanguageModel) else None
