@@ -169,7 +169,7 @@ def test_two_processes_stop_together_and_continue(prepared: Path, tmp_path: Path
                 os.kill(pid, number)
             told = time.monotonic()
             assert process.wait(timeout=60) != 0, case
-            assert time.monotonic() - told < 15, case  # torchrun would kill after 30
+            assert time.monotonic() - told < 25, case  # torchrun would kill after 30
         said = "".join(path.read_text() for path in (folder / "said").rglob("stderr.log"))
         stopped = RunFolder(folder / "run").checkpoints.steps()
         assert len(stopped) == 1, case
@@ -187,7 +187,7 @@ def test_two_processes_stop_together_and_continue(prepared: Path, tmp_path: Path
 
 
 def test_killed_at_random_moments(make_config: ConfigMaker, tmp_path: Path) -> None:
-    options = {"steps": 400, "log_every": 2, "eval_every": 7, "checkpoint_every": 3, "sample_every": 20}
+    options = {"steps": 240, "log_every": 2, "eval_every": 7, "checkpoint_every": 3, "sample_every": 20}
     whole = train(make_config(out=str(tmp_path / "whole"), **options)).folder
     config = make_config(out=str(tmp_path / "killed"), **options)
     run(WORKER, "killed", written(tmp_path, config, "killed"), "6")

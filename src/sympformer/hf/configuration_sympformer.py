@@ -11,20 +11,11 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from sympformer.errors import InputError, unknown_name
-from sympformer.models import ModelConfig
+from sympformer.models.config import SIZES, ModelConfig
 
 # mlp -> which matrices several devices may share; those of attention stay whole: averaged heads are one kernel
 MLP_PLAN = {"body.blocks.*.mlp.up": "colwise", "body.blocks.*.mlp.down": "rowwise"}
 TP_PLANS = {"gelu": MLP_PLAN, "relu2": MLP_PLAN}
-# The sizes go by the names that tools look for; every other field of a ModelConfig stays under `model_options`.
-SIZES = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "d_model",
-    "num_hidden_layers": "n_layer",
-    "num_attention_heads": "n_head",
-    "max_position_embeddings": "block_size",
-    "tie_word_embeddings": "tie_head",
-}
 
 
 # trf-ignore: TRF057

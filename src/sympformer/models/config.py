@@ -17,6 +17,16 @@ from sympformer.safe_files import LARGEST_YAML, parse_yaml, read_text
 StartMomentum = Literal["zero", "embedded"]
 SecondTable = Literal["none", "every_layer"]
 Overflow = Literal["error", "slide"]
+FORMAT_VERSION = 2  # of a saved model
+# The sizes go by the names that tools look for; every other field of a ModelConfig stays under `model_options`.
+SIZES = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "max_position_embeddings": "block_size",
+    "tie_word_embeddings": "tie_head",
+}
 
 
 @dataclass(frozen=True)

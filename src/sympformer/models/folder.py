@@ -14,21 +14,13 @@ from torch import Tensor
 
 from sympformer.errors import InputError
 from sympformer.files import read_json
-from sympformer.models.config import ModelConfig
+from sympformer.models.config import FORMAT_VERSION, SIZES, ModelConfig
 from sympformer.models.model import LanguageModel, build_model
 
 CONFIG, WEIGHTS, INDEX, GENERATION = (
     "config.json", "model.safetensors", "model.safetensors.index.json", "generation_config.json",
 )  # fmt: skip
-KIND, CLASS, FORMAT_VERSION = "sympformer", "SympFormerForCausalLM", 2
-SIZES = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "d_model",
-    "num_hidden_layers": "n_layer",
-    "num_attention_heads": "n_head",
-    "max_position_embeddings": "block_size",
-    "tie_word_embeddings": "tie_head",
-}
+KIND, CLASS = "sympformer", "SympFormerForCausalLM"
 PREFIX, HEAD = "model.body.", {"head.weight": "lm_head.weight"}
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth")
 Tensors = dict[str, Tensor]

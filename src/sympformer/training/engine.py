@@ -2,10 +2,10 @@
 
 import gc
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,22 +15,9 @@ from sympformer import machine
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel
 from sympformer.training.config import TrainConfig
+from sympformer.training.evaluate import LossOf
 
 HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-T = TypeVar("T")
-
-
-class LossOf(nn.Module):
-    """The model as processes share it: tokens in, loss out."""
-
-    def __init__(self, model: LanguageModel) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        loss = self.model(inputs, targets=targets).loss
-        assert loss is not None  # there are targets
-        return loss
 
 
 class Engine:
@@ -39,6 +26,7 @@ class Engine:
     def __init__(self, config: TrainConfig) -> None:
         device, local = pick_device(config), int(os.environ.get("LOCAL_RANK", "0"))
         self.rank, self.world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+        self.first = self.rank == 0
         self.device = torch.device(device, local) if device == "cuda" else torch.device(device)
         self.half, self.split = HALF.get(config.precision), config.strategy == "fsdp2"
         self.scaler = torch.amp.GradScaler(device, enabled=config.precision == "float16")
@@ -50,32 +38,23 @@ class Engine:
             torch.cuda.set_device(self.device)
         if self.world > 1 and not dist.is_initialized():
             import_module("torch._dynamo")  # DDP would import it later, and then it keeps the group and its threads
-            nccl: dict[str, Any] = {"backend": "nccl", "device_id": self.device}
-            dist.init_process_group(**(nccl if device == "cuda" else {"backend": "gloo"}))
-
-    @property
-    def first(self) -> bool:
-        """Whether this is the process that speaks for all."""
-        return self.rank == 0
+            nccl = device == "cuda"
+            dist.init_process_group("nccl" if nccl else "gloo", device_id=self.device if nccl else None)
 
     def set_up(self, model: LanguageModel, compiled: bool) -> None:
         """Put the model on its device, shared or split between the processes; from now on `loss` is its loss."""
         loss_of: Any = LossOf(model.to(self.device))
-        if self.split:
-            self._split((*model.blocks, loss_of))
+        if self.split:  # FSDP2: every block on its own, then the rest
+            from torch.distributed.device_mesh import init_device_mesh
+            from torch.distributed.fsdp import fully_shard
+
+            self._mesh = init_device_mesh(self.device.type, (self.world,))
+            for part in (*model.blocks, loss_of):
+                fully_shard(part, mesh=self._mesh)
         elif self.world > 1:
             unused = leaves_unused(model)
             loss_of = nn.parallel.DistributedDataParallel(loss_of, find_unused_parameters=unused)
         self._shared, self.loss_of = loss_of, torch.compile(loss_of) if compiled else loss_of
-
-    def _split(self, parts: Sequence[nn.Module]) -> None:
-        """FSDP2: every block on its own, then the rest."""
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
-
-        self._mesh = init_device_mesh(self.device.type, (self.world,))
-        for part in parts:
-            fully_shard(part, mesh=self._mesh)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The precision of forward passes."""
@@ -87,16 +66,15 @@ class Engine:
             loss: Tensor = self.loss_of(inputs, targets)
         return loss
 
-    def backward(self, loss: Tensor, last: bool = True) -> None:
-        """Gradients of a loss; processes exchange them with the last of a step's passes."""
-        if self.world > 1 and self.split:
+    def one_pass(self, last: bool) -> AbstractContextManager[Any]:
+        """Around a pass, forward and backward: processes sum their gradients in the last of a step's passes only."""
+        if self.split:
             self._shared.set_requires_gradient_sync(last)
-        self.scaler.scale(loss).backward()
+        return nullcontext() if last or self.split or self.world == 1 else self._shared.no_sync()
 
-    def alone(self, last: bool) -> AbstractContextManager[Any]:
-        """Around a pass, forward and backward: DDP sums the gradients over the processes in the last one only."""
-        ddp = self.world > 1 and not self.split
-        return self._shared.no_sync() if ddp and not last else nullcontext()
+    def backward(self, loss: Tensor) -> None:
+        """Gradients of a loss."""
+        self.scaler.scale(loss).backward()
 
     def update(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """One step of the optimizers with gradients that have been unscaled and clipped."""
@@ -105,8 +83,6 @@ class Engine:
             optimizer.zero_grad(set_to_none=True)
         self.scaler.update()
 
-    # --- between processes
-
     def mean(self, figures: Tensor) -> Tensor:
         """The mean of a tensor over the processes."""
         if self.world > 1:
@@ -114,22 +90,19 @@ class Engine:
             figures /= self.world
         return figures
 
-    def sums(self, *values: float) -> list[float]:
-        """Numbers summed over all processes."""
-        return self._reduced(dist.ReduceOp.SUM, *values)
+    def summed(self, *values: float) -> list[float]:
+        """Numbers summed over all processes; of several processes only."""
+        found = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(found)
+        return [float(value) for value in found]
 
     def greatest(self, *values: float) -> list[float]:
         """The greatest of every number over all processes."""
-        return self._reduced(dist.ReduceOp.MAX, *values)
-
-    def _reduced(self, how: Any, *values: float) -> list[float]:
-        if self.world == 1:
-            return list(values)
         found = torch.tensor(values, dtype=torch.float64, device=self.device)
-        dist.all_reduce(found, how)
+        dist.all_reduce(found, dist.ReduceOp.MAX)
         return [float(value) for value in found]
 
-    def told(self, what: T) -> T:
+    def told(self, what: Any) -> Any:
         """What the first process says, in all of them."""
         box = [what]
         if self.world > 1:
@@ -140,15 +113,6 @@ class Engine:
         """Until all processes have come here."""
         if self.world > 1:
             dist.barrier()
-
-    @contextmanager
-    def first_ahead(self) -> Iterator[None]:
-        """The first process goes through the block, then the others."""
-        if not self.first:
-            self.wait()
-        yield
-        if self.first:
-            self.wait()
 
     def leave(self) -> None:
         """All processes end together: one that leaves early would abort the others. So do the group's threads, of which
@@ -174,12 +138,12 @@ def leaves_unused(model: LanguageModel) -> bool:
 
 def pick_device(config: TrainConfig) -> str:
     """cpu, cuda or mps; raises where the config asks for what is not there, and makes bfloat16 ready on a CPU."""
-    there: dict[str, Callable[[], bool]] = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
-    if config.device in there and not there[config.device]():
+    there = {"auto": True, "cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there[config.device]:
         raise InputError(
             f"device = '{config.device}' asks for a GPU and there is none; choose device = 'cpu' or 'auto'"
         )
-    device = "cuda" if config.device == "auto" and torch.cuda.is_available() else config.device.replace("auto", "cpu")
+    device = "cuda" if config.device == "auto" and there["cuda"] else config.device.replace("auto", "cpu")
     if config.precision == "float16" and device != "cuda":
         raise InputError("precision = 'float16' needs a CUDA device; elsewhere choose bfloat16 or float32")
     if device == "cpu":

@@ -8,11 +8,23 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from sympformer.data import EvaluationBlocks
 from sympformer.models import LanguageModel
-from sympformer.training.engine import LossOf
+
+
+class LossOf(nn.Module):
+    """The model as processes share it: tokens in, loss out."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        loss = self.model(inputs, targets=targets).loss
+        assert loss is not None  # there are targets
+        return loss
 
 
 @dataclass(frozen=True)

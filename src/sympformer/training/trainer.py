@@ -105,10 +105,9 @@ class Trainer:
         loss = torch.zeros((), device=self.engine.device)
         for part in range(self.passes):
             inputs, targets = self._batch(step, part)
-            last = part == self.passes - 1
-            with self.engine.alone(last):
+            with self.engine.one_pass(last=part == self.passes - 1):
                 part_loss = self.engine.loss(inputs, targets) / self.passes
-                self.engine.backward(part_loss, last)
+                self.engine.backward(part_loss)
             loss += part_loss.detach()
         for optimizer in self.optimizers:
             self.engine.scaler.unscale_(optimizer)
@@ -208,7 +207,7 @@ class Trainer:
         sums = evaluate_sums(self.engine.loss, device, self.validation, self.byte_lengths, batch, share)
         self.engine.loss_of.train()
         if share[1] > 1:
-            nats, tokens, size = self.engine.sums(*sums)
+            nats, tokens, size = self.engine.summed(*sums)
             sums = nats, int(tokens), int(size)
         return summary(*sums)
 

@@ -16,8 +16,7 @@ from sympformer.models import LanguageModel
 from sympformer.opening import Opened, open_model
 from sympformer.progress import steps_with_progress
 from sympformer.studies.scoring.probes import cut_note, probe_table, score_probes
-from sympformer.training.engine import LossOf
-from sympformer.training.evaluate import Evaluation, evaluate_sums, summary
+from sympformer.training.evaluate import Evaluation, LossOf, evaluate_sums, summary
 from sympformer.training.folder import RunFolder
 
 LONGEST_WINDOW = 1024  # of a model of others: its config may tell no limit, or one that no memory holds
