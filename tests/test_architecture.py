@@ -14,18 +14,14 @@ ROOT = Path(sympformer.__file__).parent
 
 # storey -> storeys it may import from (its own always); files at the root other than these are named like storeys
 LEAVES = {
-    "atomic",
     "config_checks",
     "configs",
     "errors",
     "files",
-    "lazy",
-    "locks",
     "machine",
     "options",
     "progress",
     "provenance",
-    "safe_files",
     "tables",
 }
 ALLOWED: dict[str, set[str]] = {
@@ -34,15 +30,11 @@ ALLOWED: dict[str, set[str]] = {
     "files": {"config_checks", "errors"},
     "options": {"config_checks", "errors"},
     "configs": {"errors"},
-    "lazy": set(),
     "progress": set(),
     "provenance": {"machine"},
     "tables": set(),
-    "locks": {"errors"},
-    "safe_files": {"errors"},
-    "atomic": {"errors", "locks"},
     "machine": set(),
-    "pages": {"atomic", "errors", "files"},
+    "pages": {"errors", "files"},
     "flows": LEAVES,
     "ops": LEAVES,
     "nn": LEAVES | {"flows", "ops"},
@@ -57,8 +49,8 @@ ALLOWED: dict[str, set[str]] = {
     "hf": LEAVES | {"flows", "ops", "nn", "models"},
     "exchange": LEAVES | {"flows", "ops", "nn", "models", "data", "training", "opening", "audit", "hf"},
     "cli": LEAVES,
-    # all but the first for type checkers only: see test_import_stays_light
-    "__init__": {"lazy", "flows", "inertia", "models", "nn", "opening", "ops", "watching"},
+    # for type checkers only: see test_import_stays_light
+    "__init__": {"flows", "inertia", "models", "nn", "opening", "ops", "training", "watching"},
     "__main__": {"cli"},
 }
 # what a storey may use from outside the standard library

@@ -3,9 +3,8 @@
 Names are loaded when first used, so that `import sympformer` and the command line's help stay light.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
-
-from sympformer.lazy import lazy_names
 
 __version__ = "0.1.0"
 
@@ -16,6 +15,7 @@ _LAZY: dict[str, str] = {
     "ops": "sympformer.ops",
     "LanguageModel": "sympformer.models",
     "ModelConfig": "sympformer.models",
+    "TrainConfig": "sympformer.training.config",
     "VARIANTS": "sympformer.models",
     "accelerate": "sympformer.inertia",
     "build_model": "sympformer.models",
@@ -23,6 +23,7 @@ _LAZY: dict[str, str] = {
     "load_accelerated": "sympformer.inertia",
     "open_model": "sympformer.opening",
     "register": "sympformer.nn",
+    "train": "sympformer.training.run",
     "variant": "sympformer.models",
     "watch": "sympformer.watching",
 }
@@ -42,6 +43,16 @@ if TYPE_CHECKING:  # type checkers see what the names are
     from sympformer.models import variant as variant
     from sympformer.nn import register as register
     from sympformer.opening import open_model as open_model
+    from sympformer.training.config import TrainConfig as TrainConfig
+    from sympformer.training.run import train as train
     from sympformer.watching import watch as watch
 else:
-    __getattr__, __dir__ = lazy_names(__name__, _LAZY)
+
+    def __getattr__(name: str) -> object:
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = import_module(_LAZY[name])
+        return module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_LAZY})

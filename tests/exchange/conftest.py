@@ -83,7 +83,7 @@ def make_run(prepared: dict[str, Prepared], tmp_path_factory: pytest.TempPathFac
 @pytest.fixture(scope="session")
 def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The trained run as a Hugging Face folder. Not to be changed: take `copied`."""
-    from sympformer.exchange import export_run
+    from sympformer.exchange.exporting import export_run
 
     out = tmp_path_factory.mktemp("exported") / "model"
     export_run(trained, out)

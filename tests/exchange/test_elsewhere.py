@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sympformer.exchange import export_run
+from sympformer.exchange.exporting import export_run
 from sympformer.opening import open_model
 from tests.exchange.conftest import RunMaker
 from tests.exchange.upload_server import serve

@@ -15,9 +15,9 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from sympformer import audit, cli
 from sympformer.errors import InputError
-from sympformer.exchange import export_run
 from sympformer.exchange.card import CardFacts, card
-from sympformer.exchange.record import RECORD, read_record
+from sympformer.exchange.exporting import export_run
+from sympformer.exchange.record import RECORD, Record
 from sympformer.models import VARIANTS, LanguageModel
 from sympformer.opening import open_model
 from sympformer.provenance import this_code
@@ -104,8 +104,7 @@ def test_who_may_read_it(umask: int, trained: Path, tmp_path: Path) -> None:
 
 
 def test_the_record_tells_the_code(trained: Path, exported: Path) -> None:
-    record = read_record(exported)
-    assert record is not None
+    record = Record(**json.loads((exported / RECORD).read_text()))
     assert record.environment["exported_by"] == this_code().to_dict()
     assert record.environment["codes"] == [code.to_dict() for code in RunFolder.open(trained).codes]
     assert f"| code | {this_code().label} |" in (exported / "README.md").read_text()
@@ -158,8 +157,7 @@ def test_the_card_is_filled_from_the_run(exported: Path, trained: Path) -> None:
 
 
 def test_odd_names_stay_valid_yaml_and_markdown(exported: Path) -> None:
-    record = read_record(exported)
-    assert record is not None
+    record = Record(**json.loads((exported / RECORD).read_text()))
     odd = "my: 'text' | #1\n- x"
     record.environment["data"]["corpus"] = odd
     text = card(CardFacts("a: b", AutoConfig.from_pretrained(exported).to_model_config(), 5, record))
@@ -170,8 +168,7 @@ def test_odd_names_stay_valid_yaml_and_markdown(exported: Path) -> None:
 
 @pytest.mark.parametrize(("corpus", "dataset"), [("tinystories", "roneneldan/TinyStories"), ("hub:a/b:c", "a/b")])
 def test_datasets_of_the_hub_are_linked(corpus: str, dataset: str, exported: Path) -> None:
-    record = read_record(exported)
-    assert record is not None
+    record = Record(**json.loads((exported / RECORD).read_text()))
     record.environment["data"]["corpus"] = corpus
     text = card(CardFacts("x", AutoConfig.from_pretrained(exported).to_model_config(), 5, record))
     assert yaml.safe_load(text.split("---\n")[1])["datasets"] == [dataset]
@@ -224,8 +221,7 @@ def test_a_place_that_holds_something_is_refused(
         out.mkdir()
         (out / "mine").write_text("mine")
     assert cli.main(["export", str(trained), str(out)]) == 2
-    what = "is a file" if held == "file" else "is not empty"
-    assert capsys.readouterr().err == f"sympformer: error: {out} {what}: leave it, and choose another folder\n"
+    assert capsys.readouterr().err == f"sympformer: error: {out} exists and is left alone: choose another place\n"
     assert (out if held == "file" else out / "mine").read_text() == "mine"
 
 

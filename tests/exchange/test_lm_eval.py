@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sympformer.exchange import export_run
+from sympformer.exchange.exporting import export_run
 from sympformer.opening import Opened, open_model
 from tests.exchange.conftest import RunMaker
 

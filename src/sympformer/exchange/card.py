@@ -13,7 +13,7 @@ from sympformer.nn import STEPPERS
 from sympformer.provenance import code_in
 from sympformer.tables import Head, markdown_table
 from sympformer.training.choices import is_plain
-from sympformer.training.config import DEFAULT_VARIANT
+from sympformer.training.config import DEFAULT_VARIANT, TrainConfig
 
 CARD = "README.md"
 
@@ -146,7 +146,7 @@ def _training(facts: CardFacts) -> str:
 
 
 def _total_steps(facts: CardFacts) -> int:
-    return facts.record.train_config().total_steps(facts.cfg.block_size)
+    return TrainConfig.from_dict(facts.record.config).total_steps(facts.cfg.block_size)
 
 
 def _results(record: Record) -> str:

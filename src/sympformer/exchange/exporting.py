@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 
-from sympformer.atomic import is_new, staged_folder
 from sympformer.errors import InputError
 from sympformer.exchange.bundle import bundle
 from sympformer.exchange.card import CARD, CardFacts, card
 from sympformer.exchange.record import RECORD, Record, record_of
 from sympformer.exchange.tokenizers import save_fast_tokenizer
+from sympformer.files import check_new, new_folder
 from sympformer.opening import Opened, open_model
 from sympformer.training.folder import RunFolder
 
@@ -48,7 +48,7 @@ def export_run(
     record = record_of(folder, trained, which, report.to_dict())
     if not report.passed:
         say("the audit failed, and the card says so: see 'sympformer audit'")
-    with staged_folder(out, last=CONFIG) as work:
+    with new_folder(out) as work:
         _save(to_hugging_face(trained), work, out)
         save_fast_tokenizer(tokenizer, work, model.cfg.block_size)
         for file, source in bundle().items():
@@ -56,9 +56,6 @@ def export_run(
         parameters = sum(parameter.numel() for parameter in model.parameters())
         facts = CardFacts(name or out.name, model.cfg, parameters, record)
         (work / CARD).write_text(card(facts), encoding="utf-8")
-        # what an import reads; card and code are for people to change
-        protected = sorted(path.name for path in work.iterdir() if path.suffix in (".json", ".safetensors"))
-        record = record.with_files(work, protected)
         (work / RECORD).write_text(record.to_json(), encoding="utf-8")
     return record
 
@@ -73,13 +70,6 @@ def _save(model: "SympFormerForCausalLM", work: Path, out: Path) -> None:
         raise InputError(f"cannot write {out}: {error}") from error
     for file in work.glob("*.safetensors"):
         shutil.copymode(work / CONFIG, file)
-
-
-def check_new(out: Path) -> None:
-    """Refuse a place that holds something."""
-    if not is_new(out):
-        what = "is not empty" if out.is_dir() else "is a file"
-        raise InputError(f"{out} {what}: leave it, and choose another folder")
 
 
 def to_hugging_face(trained: Opened) -> "SympFormerForCausalLM":

@@ -1,10 +1,8 @@
-"""The one description of a model: a frozen, validated dataclass that round-trips through JSON and YAML; and by name."""
+"""The one description of a model: a frozen, validated dataclass that is plain values in a file; and by name."""
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, get_type_hints
 
 from sympformer.config_checks import check_names
@@ -12,7 +10,6 @@ from sympformer.errors import InputError, unknown_name
 from sympformer.flows import INTEGRATORS, FrozenIntegrator
 from sympformer.nn import ATTENTIONS, STEPPERS, StackConfig
 from sympformer.nn.presets import starts_of
-from sympformer.safe_files import LARGEST_YAML, parse_yaml, read_text
 
 StartMomentum = Literal["zero", "embedded"]
 SecondTable = Literal["none", "every_layer"]
@@ -63,39 +60,6 @@ class ModelConfig(StackConfig):
         """The config of these fields; missing ones take their defaults, unknown ones and those of no use are errors."""
         check_names(cls, values, "model", "model option")
         return cls(**values)
-
-    def to_json(self) -> str:
-        """JSON text."""
-        return json.dumps(self.to_dict(), indent=2) + "\n"
-
-    def to_yaml(self) -> str:
-        """YAML text."""
-        import yaml
-
-        return yaml.safe_dump(self.to_dict(), sort_keys=False)
-
-    @classmethod
-    def from_text(cls, text: str, where: str = "config") -> Self:
-        """The config written in JSON or YAML text."""
-        import yaml
-
-        try:
-            values = parse_yaml(text)  # JSON is YAML
-        except yaml.YAMLError as error:
-            raise InputError(f"{where} is neither JSON nor YAML: {' '.join(str(error).split())}") from None
-        if not isinstance(values, dict):
-            raise InputError(f"{where} must hold named fields, got {type(values).__name__}")
-        return cls.from_dict(values)
-
-    def save(self, path: str | Path) -> None:
-        """Write .json, or .yaml / .yml."""
-        path = Path(path)
-        path.write_text(self.to_yaml() if path.suffix in (".yaml", ".yml") else self.to_json())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote."""
-        return cls.from_text(read_text(Path(path), LARGEST_YAML, "the model config "), str(path))
 
 
 def named_options() -> dict[str, tuple[Any, Any, Any]]:
