@@ -66,8 +66,7 @@ OUTSIDE = {
 
 Module = tuple[str, ...]
 FILES = sorted(ROOT.rglob("*.py"))
-MOST_INSIDE = 60  # imports of ours inside functions: where they keep a command's help light, or a package optional
-KNOTS = {"models", "training"}  # rooms whose modules still know each other both ways
+MOST_INSIDE = 25  # imports of ours inside functions: where they keep a command's help light, or a package optional
 
 
 def imports(path: Path, typing: bool = True) -> list[tuple[str, bool]]:
@@ -128,7 +127,7 @@ def between_modules() -> Graph:
     return {
         here: {place_of(module) for module, _ in imports(path, typing=False) if is_ours(module)} - {here}
         for path in FILES
-        if (here := module_of(path))[0] not in KNOTS
+        for here in [module_of(path)]
     }
 
 

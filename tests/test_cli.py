@@ -50,7 +50,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_imports_no_torch() -> None:
-    lines = ["", "configs", "data prepare", "data info", "describe", "eval", "export", "play", "sample", "train"]
+    lines = ["", "configs", "data prepare", "data info", "describe", "export", "play", "sample", "train"]
     pages = [[*line.split(), "--help"] for line in lines]
     code = f"import sys; from sympformer.cli import main; [main(page) for page in {pages!r}]; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

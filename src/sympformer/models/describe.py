@@ -2,19 +2,22 @@
 
 import dataclasses
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from sympformer import ops
 from sympformer.models.config import ModelConfig
-from sympformer.models.model import LanguageModel
 from sympformer.nn import Embedding, Scalars
+
+if TYPE_CHECKING:
+    from sympformer.models.model import LanguageModel
 
 PARTS = ("norms", "scalars", "embeddings", "attention", "MLP", "head")
 
 
-def parameter_counts(model: LanguageModel) -> dict[str, int]:
+def parameter_counts(model: "LanguageModel") -> dict[str, int]:
     """Parameters by part; shared and tied ones count once."""
     counts: Counter[str] = Counter(dict.fromkeys(PARTS, 0))
     seen: set[int] = set()
@@ -42,7 +45,7 @@ def _part(name: str, module: nn.Module) -> str:
 
 
 @torch.no_grad()
-def kernel_passes(model: LanguageModel) -> int:
+def kernel_passes(model: "LanguageModel") -> int:
     """Kernel passes of one forward pass, counted on a text of two tokens (or one, where no more fit)."""
     idx = torch.zeros(1, min(2, model.cfg.block_size), dtype=torch.long, device=model.tokens.weight.device)
     with ops.count_passes() as count:
@@ -50,7 +53,7 @@ def kernel_passes(model: LanguageModel) -> int:
     return count.passes
 
 
-def describe(model: LanguageModel) -> str:
+def describe(model: "LanguageModel") -> str:
     """Parameters by part, kernel passes, and the scalars of every layer."""
     cfg, counts, passes = model.cfg, parameter_counts(model), kernel_passes(model)
     lines = [

@@ -11,6 +11,7 @@ from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.models.cache import Cache
 from sympformer.models.config import ModelConfig, Overflow
+from sympformer.models.describe import describe
 from sympformer.models.generate import Prompt, generate
 from sympformer.nn import Embedding, Projection, Stack, State, View, grouped_parameters
 from sympformer.nn.layer import Constants
@@ -169,8 +170,6 @@ class LanguageModel(Stack):
 
     def describe(self) -> str:
         """Parameters by part, kernel passes, and the scalars of every layer, as text."""
-        from sympformer.models.describe import describe
-
         return describe(self)
 
     def _check_input(
