@@ -205,6 +205,10 @@ def test_a_damaged_last_checkpoint_is_made_again(copy: Path, finished: Path) -> 
 def test_stopped_and_taken_up_again(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """SIGTERM to the command with real children; the same command then ends where an uninterrupted one does."""
     config, out = write(tmp_path, factors={}, models={"gpt-tied": GPT, "symp-tied": SYMP}, seeds=[2]), tmp_path / "out"
+    out.mkdir()
+    shutil.copy(config, out / "compare.yaml")
+    measured = json.loads((finished / "steps.json").read_text())  # of one of the models: the other's steps are missing
+    (out / "steps.json").write_text(json.dumps({"gpt-tied": measured["gpt-tied"]}))
     command = [sys.executable, "-m", "sympformer", "compare", config, "--out", str(out), "--jobs", "2"]
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=one_thread)
