@@ -30,8 +30,8 @@ TRAINING += [
 ]
 PREPARING = ["corpus", "tokenizer", "out", "seed", "validation", "test", "column", "separator", "limit"]
 PREPARING += ["overlap_words"]
-FLOW = ["system", "dim", "particles", "integrators", "damping", "r", "m", "t0", "factor", "step", "max_passes", "form"]
-FLOW += ["condition", "causal", "start", "nu", "beta", "lam", "chi", "psi", "colour", "seed", "out", "format"]
+FLOW = ["system", "dim", "particles", "integrators", "r", "m", "t0", "step", "max_passes", "form", "condition"]
+FLOW += ["causal", "seed", "out", "format"]
 # command -> (words that are fine by themselves, options to spoil)
 COMMANDS: dict[str, tuple[list[str], list[str]]] = {
     "train": ([*SMALL, "--data.folder=data"], TRAINING),
@@ -49,7 +49,7 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
         PREPARING,
     ),
     "data info": (["data"], ["data", "check", "preview"]),
-    "flow": (["--out=new", "--gif=false", "--max_passes=4", "--dim=2", "--particles=2", "--integrators=ab2"], FLOW),
+    "flow": (["--out=new", "--max_passes=4", "--dim=2", "--particles=2", "--integrators=ab2"], FLOW),
     "watch": (["run", "--out=page.html"], ["text", "out", "trust_remote_code"]),
     "configs": (["cpu-small"], ["name", "out"]),
     "play": (["--out=page.html"], ["out"]),

@@ -1,8 +1,6 @@
 """`sympformer flow`: the race, its pictures, its table, and what it says to bad input."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from sympformer import flows
 from sympformer.errors import InputError
 from sympformer.models import ModelConfig, build_model
 from sympformer.models.describe import kernel_passes
-from sympformer.studies.flow.command import flow, make_damping, start_of
+from sympformer.studies.flow.command import flow, start_of
 from sympformer.studies.flow.race import Course, arrival_of, make_system, passes_a_step, race
 
 SMALL: dict[str, Any] = {"dim": 2, "particles": 6, "condition": 5.0, "max_passes": 40}
@@ -68,13 +66,6 @@ def test_a_step_that_is_too_large_is_called_diverged() -> None:
         assert torch.isfinite(result.path.x).all()
 
 
-def test_a_race_counts_four_passes_for_a_step_of_rk4() -> None:
-    result = race(course("quadratic"), ["rk4"], step=0.5)
-    assert set(result.runs) == {"gradient_flow", "rk4"}
-    assert result.runs["rk4"].passes.tolist() == list(range(0, 41, 4))
-    assert result.target == pytest.approx(0.01 * result.start)
-
-
 @pytest.mark.parametrize("name", FROZEN)
 @pytest.mark.parametrize(("system", "form"), [("linear", None), ("softmax", "own"), ("softmax", "paper")])
 def test_a_step_costs_the_passes_that_a_layer_is_counted_to_make(system: Any, form: Any, name: str) -> None:
@@ -95,6 +86,9 @@ def test_reference_methods_pay_for_no_momentum() -> None:
         system = make_system("softmax", 2, 5.0, torch.Generator(), form=form)
         costs = [passes_a_step(system, name) for name in ("gradient_flow", "nesterov", "rk4")]
         assert costs == [1, 1, 8 if form == "paper" else 4]
+    result = race(course("quadratic"), ["rk4"], step=0.5)
+    assert result.runs["rk4"].passes.tolist() == list(range(0, 41, 4))
+    assert result.target == pytest.approx(0.01 * result.start)
 
 
 def test_the_target_of_an_unbounded_energy_is_where_the_gradient_flow_ends() -> None:
@@ -173,15 +167,3 @@ def test_an_out_that_is_a_file_is_found_before_the_work(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="cannot"):
             flow(out=out)
     assert file.read_text() == "keep me"
-
-
-def test_dampings() -> None:
-    assert (make_damping("nesterov").r, make_damping("nesterov").m) == (3.0, 0.0)
-    assert (make_damping("constant", m=0.5).r, make_damping("constant", m=0.5).m) == (0.0, 0.5)
-    assert make_damping("constant", t0=0.0).t0 == 0.0
-    assert (make_damping("log-linear").r, make_damping("log-linear").m) == (3.0, 0.1)
-
-
-def test_importing_the_command_does_not_import_matplotlib() -> None:
-    code = "import sys, sympformer.studies.flow.command; print('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

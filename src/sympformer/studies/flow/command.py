@@ -2,7 +2,7 @@
 
 $ sympformer flow                                     # linear attention, 64 tokens in 8 dimensions
 $ sympformer flow --system stein --dim 2 --condition 10 --out runs/stein
-$ sympformer flow --integrators ab2,etd_ab2 --damping constant --m 0.5 --step 0.5
+$ sympformer flow --integrators ab2,etd_ab2 --r 0 --m 0.5 --step 0.5
 """
 
 import json
@@ -24,9 +24,6 @@ from sympformer.studies.flow import pictures
 from sympformer.studies.flow.race import STEPS, Course, FormName, Race, Run, SystemName, make_system, race
 from sympformer.tables import Head, markdown_table, terminal_table
 
-DampingName = Literal["nesterov", "constant", "log-linear"]
-# damping -> r and m unless given
-STRENGTHS: dict[str, tuple[float, float]] = {"nesterov": (3.0, 0.0), "constant": (0.0, 0.3), "log-linear": (3.0, 0.1)}
 SHARED_STEP = 0.1  # for energies without a lower bound, where no step is best
 LEAST_PASSES = 8  # four evaluations, of two passes each in form "paper"
 MEMORY = 4e9  # bytes; more than that is a slip of the keyboard
@@ -47,11 +44,9 @@ def flow(
     dim: int = 8,
     particles: int = 64,
     integrators: str = "all",
-    damping: DampingName = "nesterov",
-    r: float | None = None,
-    m: float | None = None,
+    r: float = 3.0,
+    m: float = 0.0,
     t0: float = 1.0,
-    factor: float | None = None,
     step: float | None = None,
     max_passes: int = 400,
     condition: float = 100.0,
@@ -70,11 +65,9 @@ def flow(
         dim: Dimension of a token, at least 2; above 2 the pictures show two principal components.
         particles: Number of tokens.
         integrators: Names separated by commas, or all.
-        damping: alpha(t) = r/t (nesterov), m (constant) or r/t + m (log-linear).
-        r: Strength of the 1/t damping, 3 unless given.
-        m: Strength of the constant damping, 0.3 (constant) or 0.1 (log-linear) unless given.
+        r: Strength of the 1/t damping in alpha(t) = r/t + m.
+        m: Strength of the constant damping.
         t0: Where the clock starts; above 0 if r is.
-        factor: Momentum factor of plain_euler, at least 0 and below 1; (k-1)/(k+2) unless given.
         step: One step size for all methods; unless given every method searches its own best.
         max_passes: Kernel passes that every method may spend.
         condition: Ratio of the largest to the smallest eigenvalue of the system's matrix.
@@ -86,18 +79,21 @@ def flow(
     """
     options = {name: str(value) if isinstance(value, Path) else value for name, value in locals().items()}
     names = _names(integrators)
-    _check_ranges(particles, dim, max_passes, step, factor, seed)
-    schedule = make_damping(damping, r, m, t0)
+    _check_ranges(particles, dim, max_passes, step, t0, seed)
+    damping = LogLinear(r, m, t0)
     generator = torch.Generator().manual_seed(seed)
     moving = make_system(system, dim, condition, generator, causal, form)
-    course = Course(moving, start_of(particles, dim, generator), schedule, max_passes, factor)
+    course = Course(moving, start_of(particles, dim, generator), damping, max_passes)
     shared = SHARED_STEP if step is None and moving.lower_bound is None else step
     total = len({"gradient_flow", *names}) * (len(STEPS) if shared is None else 1)
     with files.locked(out):
-        _make(out)
-        with _few_threads(particles), closing(steps_with_progress(total, "racing")) as ticks:  # type: ignore[type-var]
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot make the folder {out} ({error.strerror}): choose another place") from error
+        with few_threads(particles), closing(steps_with_progress(total, "racing")) as ticks:  # type: ignore[type-var]
             result = race(course, names, shared, tick=lambda: next(ticks, None))
-        notes = notes_of(result, schedule, shared, step)
+        notes = notes_of(result, damping, shared, step)
         headings = pictures.headings(result, TITLES[system] + (", causal" if causal else ""), shared)
         found: dict[str, str | bytes] = {
             f"tokens.{format}": pictures.drawn(pictures.token_strip(result, headings[0]), format),
@@ -109,26 +105,17 @@ def flow(
             earlier.unlink(missing_ok=True)
         for name, content in found.items():
             files.write(out / name, content)
-    _show(result, TITLES[system], notes, f"Written to {out}: {', '.join(found)}")
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(terminal_table(TITLES[system], HEADS, rows(result)))
+    for note in (*notes, f"Written to {out}: {', '.join(found)}"):
+        console.print(note, soft_wrap=True, markup=False)
 
 
 def start_of(particles: int, dim: int, generator: torch.Generator) -> Tensor:
     """Standard normal positions (particles, dim) in float64."""
     return torch.randn(particles, dim, generator=generator, dtype=torch.float64)
-
-
-def make_damping(name: DampingName, r: float | None = None, m: float | None = None, t0: float = 1.0) -> LogLinear:
-    """alpha(t) = r/t + m from t0, with the strengths that the name has unless given."""
-    if name == "nesterov" and m is not None:
-        raise InputError("nesterov damping r/t has no m; leave m out or choose log-linear damping")
-    if name == "constant" and r is not None:
-        raise InputError("constant damping m has no r; leave r out or choose log-linear damping")
-    usual_r, usual_m = STRENGTHS[name]
-    values = {"r": usual_r if r is None else r, "m": usual_m if m is None else m, "t0": t0}
-    for label, value in values.items():
-        if not math.isfinite(value):
-            raise InputError(f"{label} must be a finite number, got {value}")
-    return LogLinear(**values)
 
 
 def _names(integrators: str) -> list[str]:
@@ -140,14 +127,12 @@ def _names(integrators: str) -> list[str]:
     return names
 
 
-def _check_ranges(
-    particles: int, dim: int, max_passes: int, step: float | None, factor: float | None, seed: int
-) -> None:
+def _check_ranges(particles: int, dim: int, max_passes: int, step: float | None, t0: float, seed: int) -> None:
     for name, value, fits, must in (
         ("particles", particles, particles >= 1, "at least 1"),
         ("max_passes", max_passes, max_passes >= LEAST_PASSES, f"at least {LEAST_PASSES}, a step of rk4 may cost that"),
         ("step", step, step is None or 0 < step < math.inf, "a positive number, or left out"),
-        ("factor", factor, factor is None or 0 <= factor < 1, "at least 0 and below 1"),
+        ("t0", t0, 0 <= t0 < math.inf, "a finite number, at least 0"),
         ("seed", seed, 0 <= seed < 2**63, "at least 0 and below 2^63"),
     ):
         if not fits:
@@ -158,15 +143,8 @@ def _check_ranges(
         raise InputError(f"{what} need about {need / 1e9:.3g} GB; use fewer of one of them")
 
 
-def _make(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {out} ({error.strerror}): choose another place") from error
-
-
 @contextmanager
-def _few_threads(particles: int) -> Iterator[None]:
+def few_threads(particles: int) -> Iterator[None]:
     """One thread while the matrices are small: two that wait for each other on a busy machine are many times slower."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1 if particles <= 512 else threads)
@@ -179,17 +157,12 @@ def _few_threads(particles: int) -> Iterator[None]:
 # --- in words and numbers
 
 
-def target_in_words(result: Race) -> str:
-    """What the methods have to reach."""
-    if result.bound is not None:
-        return f"Target: the energy falls to 1 % of its initial value ({result.start:.4g}) and stays there."
-    where = f"{result.target:.4g} (start: {result.start:.4g})"
-    return f"Target: the energy has no lower bound, so it is that at the end of the gradient flow's run, {where}."
-
-
 def notes_of(result: Race, damping: LogLinear, shared: float | None, wanted: float | None) -> list[str]:
-    """What a reader of the table has to know."""
-    notes = [target_in_words(result)]
+    """What a reader of the table has to know; first the target."""
+    notes = [f"Target: the energy falls to 1 % of its initial value ({result.start:.4g}) and stays there."]
+    if result.bound is None:
+        where = f"{result.target:.4g} (start: {result.start:.4g})"
+        notes = [f"Target: the energy has no lower bound, so it is that where the gradient flow's run ends, {where}."]
     if shared is None:
         notes.append("Every method runs at its own best constant step, found on a logarithmic grid.")
     elif wanted is None:
@@ -199,9 +172,7 @@ def notes_of(result: Race, damping: LogLinear, shared: float | None, wanted: flo
         notes[-1] += " plain_euler and nesterov have a momentum factor of their own instead."
     dear = [run.integrator for run in result.ranked() if run.passes_a_step > INTEGRATORS[run.integrator].evaluations]
     if dear:
-        who = f"{', '.join(dear)} pay{'s' if len(dear) == 1 else ''} two for an evaluation"
-        why = "because sums over this kernel hold momenta"
-        notes.append(f"Kernel passes are counted as a model would pay them: {who}, {why}.")
+        notes.append(f"Two kernel passes an evaluation, as a model would pay them: {', '.join(dear)}.")
     return notes
 
 
@@ -213,20 +184,20 @@ def outcome(run: Run, max_passes: int) -> str:
 
 def rows(result: Race) -> list[tuple[str, ...]]:
     """One row a method, fastest first."""
+
+    def gain(run: Run) -> str:
+        """The gradient flow's passes over this run's; a lower limit if the gradient flow has not arrived."""
+        gradient = result.runs["gradient_flow"]
+        if not run.arrival or gradient.diverged:
+            return "-"
+        return (
+            f"{'> ' if gradient.arrival is None else ''}{(gradient.arrival or result.max_passes) / run.arrival:.1f} x"
+        )
+
     return [
-        (run.integrator, f"{run.step:.3g}", str(run.passes_a_step), outcome(run, result.max_passes), gain(run, result))
+        (run.integrator, f"{run.step:.3g}", str(run.passes_a_step), outcome(run, result.max_passes), gain(run))
         for run in result.ranked()
     ]
-
-
-def gain(run: Run, result: Race) -> str:
-    """The gradient flow's passes over this run's; a lower limit if the gradient flow has not arrived."""
-    gradient = result.runs["gradient_flow"]
-    if not run.arrival or gradient.diverged:
-        return "-"
-    if gradient.arrival is None:
-        return f"> {result.max_passes / run.arrival:.1f} x"
-    return f"{gradient.arrival / run.arrival:.1f} x"
 
 
 def to_json(result: Race, options: dict[str, Any], notes: list[str]) -> str:
@@ -246,12 +217,3 @@ def to_json(result: Race, options: dict[str, Any], notes: list[str]) -> str:
     ]
     document = this_code().to_dict() | {"options": options, "target": target, "max_passes": result.max_passes}
     return json.dumps(document | {"notes": notes, "methods": methods}, indent=2, allow_nan=False) + "\n"
-
-
-def _show(result: Race, title: str, notes: list[str], written: str) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.print(terminal_table(title, HEADS, rows(result)))
-    for note in (*notes, written):
-        console.print(note, soft_wrap=True, markup=False)

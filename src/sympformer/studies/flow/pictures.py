@@ -1,7 +1,6 @@
 """Pictures of flows: tokens side by side after the same kernel passes, and energy against kernel passes.
 
-matplotlib is imported inside the functions, so that importing this module stays light. Figures are made without
-pyplot: nothing global is touched, nothing is left open.
+Figures are made without pyplot: nothing global is touched, nothing is left open.
 """
 
 import io
@@ -77,17 +76,14 @@ class Scene:
 
 @dataclass(frozen=True)
 class Stage:
-    """Scenes that share one plane: the names of its axes, its half width, a colour (N, 4) for every token.
-
-    moments: kernel passes of the columns. arrival: when the accelerated run arrives, and the length of trails.
-    """
+    """Scenes that share one plane."""
 
     scenes: list[Scene]
     axes: tuple[str, str]
-    reach: float
-    moments: list[int]
-    arrival: int
-    rgba: Any
+    reach: float  # half its width
+    moments: list[int]  # kernel passes of the columns
+    arrival: int  # of the accelerated run; the length of trails too
+    rgba: Any  # (N, 4): a colour for every token
 
 
 def pick(race: Race) -> list[Run]:
@@ -142,6 +138,7 @@ def plane(shown: Sequence[Tensor]) -> tuple[Tensor, tuple[str, str]]:
 
 def token_strip(race: Race, heading: str) -> "Figure":
     """Rows: methods. Columns: the same numbers of kernel passes. Trails show where the tokens come from."""
+    from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -152,7 +149,9 @@ def token_strip(race: Race, heading: str) -> "Figure":
     for row, scene in zip(grid, view.scenes, strict=True):
         for axis, passes in zip(row, view.moments, strict=True):
             frame(axis, view.reach)
-            _draw_tokens(axis, view, scene, passes)
+            lines, colours = scene.trail(passes, view.arrival, view.rgba)
+            axis.add_collection(LineCollection(list(lines), colors=colours, linewidths=0.8, zorder=1))
+            axis.scatter(*scene.at(passes).mT.numpy(), s=9, c=view.rgba, linewidths=0, zorder=2)
             style: dict[str, Any] = {"ha": "right", "fontsize": 7.5, "color": GREY, "transform": axis.transAxes}
             axis.text(0.96, 0.03, note(race, scene, passes), **style)
         name, colour, _ = look_of(scene.run.integrator)
@@ -175,15 +174,6 @@ def frame(axis: "Axes", reach: float) -> None:
         spine.set(color="#bbbbbb", linewidth=0.7)
 
 
-def _draw_tokens(axis: "Axes", view: Stage, scene: Scene, passes: float) -> None:
-    from matplotlib.collections import LineCollection
-
-    lines, colours = scene.trail(passes, view.arrival, view.rgba)
-    axis.add_collection(LineCollection(list(lines), colors=colours, linewidths=0.8, zorder=1))
-    across, up = scene.at(passes).mT.numpy()
-    axis.scatter(across, up, s=9, c=view.rgba, linewidths=0, zorder=2)
-
-
 def note(race: Race, scene: Scene, passes: float) -> str:
     """The energy of the state on show, in words short enough for a corner."""
     left = float(scene.share[scene.index(passes)])
@@ -200,9 +190,16 @@ def energy_plot(race: Race, heading: str) -> "Figure":
 
     figure = Figure(figsize=(8.0, 4.0), dpi=DPI, layout="constrained")
     axis = figure.subplots()
-    shown = [run.integrator for run in pick(race)]
+    shown = pick(race)
     for run in reversed(race.ranked()):
-        _energy_line(axis, race, run, bold=run.integrator in shown)
+        bold, (name, colour, dashes) = any(run is one for one in shown), look_of(run.integrator)
+        passes, left = run.passes.numpy(), share(race, run.path.potential).numpy()
+        label = f"{arrival_in_words(run).rjust(3, chr(0x2007))}  {name}"  # a figure's space
+        style: dict[str, Any] = {"color": colour, "ls": dashes, "lw": 2.2 if bold else 1.1, "zorder": 3 if bold else 2}
+        axis.plot(passes, left, label=label, **style)
+        if run.arrival is not None:
+            i = int((run.passes == run.arrival).nonzero()[0])
+            axis.plot(passes[i], left[i], "o", ms=6.5 if bold else 4, color=colour, zorder=4)
     arrivals = [run.arrival for run in race.runs.values() if run.arrival]
     energy_axes(axis, race, min(race.max_passes, 1.15 * max(arrivals, default=race.max_passes)))
     axis.set_title(heading, fontsize=min(10.5, 960 / len(heading)), loc="left")
@@ -211,16 +208,6 @@ def energy_plot(race: Race, heading: str) -> "Figure":
     words: dict[str, Any] = {"fontsize": 8.5, "title": "kernel passes to the target", "title_fontsize": 8.5}
     axis.legend(handles[::-1], labels[::-1], frameon=False, **place, **words)
     return figure
-
-
-def _energy_line(axis: "Axes", race: Race, run: Run, bold: bool) -> None:
-    name, colour, dashes = look_of(run.integrator)
-    style: dict[str, Any] = {"color": colour, "ls": dashes, "lw": 2.2 if bold else 1.1, "zorder": 3 if bold else 2}
-    passes, left = run.passes.numpy(), share(race, run.path.potential).numpy()
-    axis.plot(passes, left, label=f"{arrival_in_words(run).rjust(3, chr(0x2007))}  {name}", **style)  # a figure's space
-    if run.arrival is not None:
-        i = int((run.passes == run.arrival).nonzero()[0])
-        axis.plot(passes[i], left[i], "o", ms=6.5 if bold else 4, color=colour, zorder=4)
 
 
 def energy_axes(axis: "Axes", race: Race, until: float, beside: bool = True) -> None:

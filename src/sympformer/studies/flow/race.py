@@ -71,19 +71,14 @@ def curved_valley(Q: Tensor, values: Tensor, x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Run:
-    """One method at one constant step.
-
-    passes_a_step: kernel passes that one step costs.
-    arrival: kernel passes to the target, None if it was not reached for good.
-    diverged: the run left the finite numbers or its energy blew up; `path` then ends just before.
-    """
+    """One method at one constant step."""
 
     integrator: str
     step: float
     path: Path
-    passes_a_step: int
-    arrival: int | None
-    diverged: bool
+    passes_a_step: int  # kernel passes
+    arrival: int | None  # kernel passes to the target; None if it was not reached for good
+    diverged: bool  # it left the finite numbers or its energy blew up; `path` ends just before
 
     @property
     def passes(self) -> Tensor:
@@ -123,10 +118,7 @@ def passes_a_step(system: System, integrator: str) -> int:
 
 
 def arrival_of(potential: Tensor, passes: Tensor, target: float) -> int | None:
-    """Passes to bring the potential energy (S,) to the target and keep it there; None if that did not happen.
-
-    Every state from the one returned to the last has an energy at or below the target.
-    """
+    """Passes to bring the potential energy (S,) to the target and keep it there; None if that did not happen."""
     above = (~(potential <= target)).nonzero()  # so that nan counts as above
     first = 0 if len(above) == 0 else int(above[-1]) + 1
     return int(passes[first]) if first < len(potential) else None
@@ -134,20 +126,16 @@ def arrival_of(potential: Tensor, passes: Tensor, target: float) -> int | None:
 
 @dataclass(frozen=True)
 class Course:
-    """What all methods have in common: `factor` is the momentum factor of plain_euler."""
+    """What all methods have in common."""
 
     system: System
     x0: Tensor
     damping: LogLinear
     max_passes: int
-    factor: float | None = None
 
     @torch.no_grad()
     def run(self, integrator: str, step: float, target: float, give_up: int | None = None) -> Run:
-        """Follow one method for `max_passes` kernel passes at a constant step.
-
-        give_up: stop at the first state above the target after so many passes; it cannot beat another run any more.
-        """
+        """Follow one method at a constant step. give_up: passes after which a state above the target ends the run."""
         per_step, done, start = passes_a_step(self.system, integrator), 0, float(self.system.potential(self.x0))
         floor = start if self.system.lower_bound is None else self.system.lower_bound
         limit = floor + BLOWN * max(abs(start - floor), abs(start), 1e-300)
@@ -163,7 +151,7 @@ class Course:
 
         follow = partial(
             simulate, self.system, self.x0, callback=watch, h=step, integrator=integrator, damping=self.damping,
-            factor=self.factor, progress=False,
+            progress=False,
         )  # fmt: skip
         try:
             path = follow(steps=max(1, self.max_passes // per_step))
@@ -195,33 +183,24 @@ class Course:
             best = min(best, self.run(integrator, step, target, best.arrival), key=lambda run: run.merit)
         return best
 
-    def reach_of_gradient_flow(self, step: float) -> float:
-        """Where the gradient flow ends when the energy is `GROWTH` times the start's, or the passes are spent."""
-        start = float(self.system.potential(self.x0))
-        level = start - (GROWTH - 1) * abs(start)
-        energy = self.run("gradient_flow", step, level).path.potential
-        arrived = (energy <= level).nonzero()
-        return float(energy[int(arrived[0]) if len(arrived) else -1])
-
 
 def race(
-    course: Course,
-    integrators: Iterable[str],
-    step: float | None = None,
-    goal: float = GOAL,
-    tick: Callable[[], object] = int,
+    course: Course, integrators: Iterable[str], step: float | None = None, tick: Callable[[], object] = int
 ) -> Race:
-    """Run the gradient flow and the named methods to a common target energy.
+    """Run the gradient flow and the named methods to a common target energy, at one step or each at its own best.
 
-    step: one constant step for all, or None: every method searches its own best.
-
-    The target is `goal` times the initial energy above the known lower bound. A system whose energy has no lower
-    bound has no such level: there it is the energy that the gradient flow reaches, and `step` must be given, because a
-    larger step would always arrive sooner.
+    The target is `GOAL` times the initial energy above its bound. Without a bound it is the gradient flow's energy
+    where that is `GROWTH` times the start's or the passes are spent; a larger step then always arrives sooner, so that
+    `step` must be given.
     """
     bound, start = course.system.lower_bound, float(course.system.potential(course.x0))
     assert bound is not None or step is not None, "without a lower bound no step is best"
-    target = course.reach_of_gradient_flow(step or 0.0) if bound is None else bound + goal * (start - bound)
+    if bound is not None:
+        target = bound + GOAL * (start - bound)
+    else:
+        level = start - (GROWTH - 1) * abs(start)
+        energy = course.run("gradient_flow", step or 0.0, level).path.potential
+        target = float(torch.cat((energy[energy <= level], energy[-1:]))[0])  # the first below, or the last
     runs = {}
     for name in dict.fromkeys(("gradient_flow", *integrators)):
         if step is None:
