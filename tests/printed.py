@@ -74,7 +74,7 @@ ELSEWHERE = {  # Python blocks that another test runs; all but those that need a
     "extending.md": "tests/test_extending.py",
     "huggingface.md": "tests/hf/test_modeling_doc.py",
     "layers.md": "tests/nn/test_encoder.py",
-    "watch.md": "tests/watching/test_doc.py",
+    "watch.md": "tests/watching/test_page.py",
 }
 EXPECTED = {"docs/examples/leaking_model.py": 1}  # exit codes other than 0: it leaks, and that is found
 STARTS = ("sympformer ", "torchrun ", "make ", "pip install", "hf ", "docs/", "SYMPFORMER_PARTS", "ONEDNN_")

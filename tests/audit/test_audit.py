@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,17 +23,21 @@ SIZE: dict[str, Any] = {"n_layer": 2, "n_head": 2, "d_model": 16, "block_size": 
 TEXT = torch.arange(12).unsqueeze(0)
 
 
-def build(kind: type[nn.Module]) -> Any:
+def build(make: Callable[[], nn.Module] = toys.Causal) -> Any:
     torch.manual_seed(0)
-    return kind()
+    return make()
+
+
+def faulty(fault: toys.Fault) -> Any:
+    return build(lambda: toys.Causal(fault))
 
 
 def small(name: str = "softmax-exp-euler", **options: Any) -> Any:
     return sf.build_model(sf.variant(name, **(SIZE | options)), seed=0)
 
 
-def rows_of(kind: type[nn.Module], **options: Any) -> dict[str, AuditRow]:
-    return {row.check: row for row in audit_model(build(kind), weights=("given",), **options).rows}
+def rows_of(model: nn.Module, **options: Any) -> dict[str, AuditRow]:
+    return {row.check: row for row in audit_model(model, weights=("given",), **options).rows}
 
 
 # --- whole audits
@@ -49,17 +54,17 @@ def test_our_models_pass(name: str, preset: str) -> None:
     assert all(row.tried and row.note == "" for row in report.rows)
 
 
-@pytest.mark.parametrize("kind", toys.FAULTS, ids=lambda kind: kind.__name__)
-def test_faults_are_found_and_named(kind: type[toys.Causal]) -> None:
-    report = audit_model(build(kind), length=toys.LENGTH)
+@pytest.mark.parametrize("fault", toys.FAULTS)
+def test_faults_are_found_and_named(fault: str) -> None:
+    make, checks_that_fail = toys.FAULTS[fault]
+    report = audit_model(build(make), length=toys.LENGTH)
     for weights in ("given", "perturbed"):
-        failed = {row.check for row in report.failures if row.weights == weights}
-        assert failed == toys.FAULTS[kind], weights
-    assert report.passed == (not toys.FAULTS[kind]) == report.worst.passed
+        assert {row.check for row in report.failures if row.weights == weights} == checks_that_fail, weights
+    assert report.passed == (not checks_that_fail) == report.worst.passed
 
 
 def test_the_first_position_is_where_the_leak_is() -> None:
-    late, early = (rows_of(kind, length=toys.LENGTH) for kind in (toys.LateLeak, toys.MeanOverTime))
+    late, early = (rows_of(faulty(fault), length=toys.LENGTH) for fault in (toys.late_leak, toys.mean_over_time))
     for check in ("causality", "prefix"):
         assert late[check].first_position == toys.LATE
         assert early[check].first_position == 0
@@ -69,17 +74,17 @@ def test_the_first_position_is_where_the_leak_is() -> None:
 
 def test_tests_of_others_get_check_position_and_deviation() -> None:
     assert_causal(small())
-    assert_causal(build(toys.LateLeak), length=toys.LATE + 1)  # ends before the leak
+    assert_causal(faulty(toys.late_leak), length=toys.LATE + 1)  # ends before the leak
     with pytest.raises(AssertionError) as caught:
-        assert_causal(build(toys.LateLeak), length=toys.LENGTH, weights=("given",))
+        assert_causal(faulty(toys.late_leak), length=toys.LENGTH, weights=("given",))
     first, *lines = str(caught.value).splitlines()
-    assert first == "LateLeak fails 2 of 6 checks:"
+    assert first == "Causal fails 2 of 6 checks:"
     assert [line.split()[0] for line in lines] == ["causality", "prefix"]
     assert all(f"first at position {toys.LATE}" in line and "by up to 0." in line for line in lines)
 
 
 def test_a_fresh_start_can_hide_a_leak_and_perturbed_weights_show_it() -> None:
-    model = build(toys.MeanOverTime)
+    model = faulty(toys.mean_over_time)
     nn.init.zeros_(model.head.weight)
     report = audit_model(model, length=toys.LENGTH)
     given = [row for row in report.rows if row.weights == "given"]
@@ -89,7 +94,7 @@ def test_a_fresh_start_can_hide_a_leak_and_perturbed_weights_show_it() -> None:
 
 
 def test_what_is_not_tried_is_said() -> None:
-    rows = rows_of(toys.OneHot, vocab_size=toys.VOCAB)
+    rows = rows_of(build(toys.OneHot), vocab_size=toys.VOCAB)
     for check, reason in (("adversarial", "no nn.Embedding"), ("cache", "no cache")):
         assert rows[check].passed
         assert not rows[check].tried
@@ -99,9 +104,13 @@ def test_what_is_not_tried_is_said() -> None:
 
 
 def test_precision_is_as_good_as_the_model_allows() -> None:
-    kinds = {toys.Causal: "float64", toys.FloatInside: "float64, float32 inside", toys.FloatOnly: "float32"}
-    for kind, precision in kinds.items():
-        report = audit_model(build(kind), length=toys.LENGTH)
+    faults: dict[str, toys.Fault] = {
+        "float64": lambda x: x,
+        "float64, float32 inside": lambda x: x.float().sin().to(x),
+        "float32": lambda x: x @ torch.eye(toys.WIDTH, dtype=torch.float32),  # cannot be converted
+    }
+    for precision, fault in faults.items():
+        report = audit_model(faulty(fault), length=toys.LENGTH)
         assert report.passed
         assert report.precision == precision
         assert all((row.tolerance < 1e-7) == (precision == "float64") for row in report.rows)
@@ -124,14 +133,15 @@ def test_the_model_and_the_random_state_stay_as_they_are() -> None:
         assert (parameter.grad is None) == (grad is None)
         assert grad is None or torch.equal(grad, parameter.grad)
     assert all(not module._forward_hooks for module in model.modules())
-    audit_model(toys.DropoutLeftOn(), length=8, weights=("given",))  # draws numbers, and is built outside
-    torch.set_rng_state(state)
-    audit_model(model, weights=("given",))
+    assert torch.equal(torch.get_rng_state(), state)
+    drawing = faulty(toys.dropout_left_on)
+    state = torch.get_rng_state()
+    audit_model(drawing, length=8, weights=("given",))
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_equal_seeds_give_equal_reports_and_others_do_not() -> None:
-    model = build(toys.MeanOverTime)
+    model = faulty(toys.mean_over_time)
     first, again, other = (audit_model(model, length=12, seed=seed) for seed in (1, 1, 2))
     assert first == again
     assert [row.deviation for row in first.rows] != [row.deviation for row in other.rows]
@@ -139,7 +149,7 @@ def test_equal_seeds_give_equal_reports_and_others_do_not() -> None:
 
 def test_logits_that_are_not_finite() -> None:
     with pytest.raises(InputError, match="given weights are not finite"):
-        audit_model(build(toys.NotFinite), length=8)
+        audit_model(faulty(lambda x: x / 0), length=8)
     report = audit_model(build(toys.BlowsUp), length=8)
     note = next(row.note for row in report.rows if row.weights == "perturbed" and row.check == "batch")
     assert note == "perturbed 2 times less, for finite logits"
@@ -170,16 +180,16 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
 
 def test_fresh_weights_need_a_model_of_ours() -> None:
     with pytest.raises(InputError, match="need a sympformer model, got Causal"):
-        audit_model(build(toys.Causal), weights=("fresh",), length=8)
+        audit_model(build(), weights=("fresh",), length=8)
 
 
 def test_length_is_found_where_the_model_does_not_tell() -> None:
-    assert audit_model(build(toys.Causal)).length == 16  # 80 and 32 are more than its 20 places
+    assert audit_model(build()).length == 16  # 80 and 32 are more than its 20 places
     assert audit_model(build(toys.OneHot), vocab_size=toys.VOCAB).length == 80
 
 
 def test_a_cache_that_raises_fails_in_its_own_words_and_reports_round_trip() -> None:
-    report = audit_model(build(toys.CacheBreaks), length=toys.LENGTH)
+    report = audit_model(build(lambda: toys.Cached(toys.breaks)), length=toys.LENGTH)
     row = next(row for row in report.rows if row.check == "cache")
     assert row.deviation == math.inf
     assert "RuntimeError: out of luck" in row.sentence
@@ -249,7 +259,7 @@ def test_differences_know_infinities_and_keep_the_largest_and_the_first() -> Non
 
 def test_rows_are_split_where_logits_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    model = toys.LateLeak()
+    model = toys.Causal(toys.late_leak)
 
     def logits(idx: Tensor) -> Tensor:
         sizes.append(idx.shape[0])
@@ -283,7 +293,7 @@ def test_slopes_are_the_first_order_change() -> None:
 
 
 def test_a_leak_on_the_way_with_gradients_only_is_found_where_it_begins() -> None:
-    model = build(toys.LeaksInTraining).double()
+    model = faulty(toys.leak_in_training).double()
     text = torch.randint(toys.VOCAB, (1, toys.LENGTH), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         assert checks.causality(logits_of(model), text, toys.VOCAB, 1e-9).first_position is None

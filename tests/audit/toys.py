@@ -1,5 +1,6 @@
 """Small language models, causal but for one planted fault each, and the checks that must find it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,15 +11,17 @@ from sympformer.audit.auditor import FUTURE
 
 VOCAB, LENGTH, WIDTH = 40, 20, 8
 LATE = 13  # where one of them leaks
+Fault = Callable[[Tensor], Tensor]
 
 
 class Causal(nn.Module):
-    """Embeddings, running means, a tanh, a head. The faults are planted in `fault`."""
+    """Embeddings, running means, a tanh, the fault, a head."""
 
-    def __init__(self) -> None:
+    def __init__(self, fault: Fault = lambda x: x) -> None:
         super().__init__()
         self.tokens, self.places = nn.Embedding(VOCAB, WIDTH), nn.Embedding(LENGTH, WIDTH)
         self.mix, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, VOCAB)
+        self.fault = fault
 
     def embed(self, idx: Tensor, start: int = 0) -> Tensor:
         return self.tokens(idx) + self.places(torch.arange(start, start + idx.shape[1]))
@@ -28,60 +31,24 @@ class Causal(nn.Module):
         mean = x.cumsum(1) / torch.arange(1, idx.shape[1] + 1).unsqueeze(1)
         return self.head(self.fault(torch.tanh(self.mix(mean))))
 
-    def fault(self, x: Tensor) -> Tensor:
-        return x
 
-
-class MeanOverTime(Causal):
-    def fault(self, x: Tensor) -> Tensor:
-        return x + 0.1 * x.mean(1, keepdim=True)
-
-
-class NormOverTime(Causal):
-    def fault(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x.mT, x.shape[1:2]).mT if x.shape[1] > 1 else x
-
-
-class TinyLeak(Causal):
-    """Far below what float32 would show."""
-
-    def fault(self, x: Tensor) -> Tensor:
-        return x + 1e-7 * x.flip(1).cumsum(1).flip(1)
-
-
-class LeakWithoutGradient(Causal):
-    def fault(self, x: Tensor) -> Tensor:
-        return x + x.detach().roll(-1, 1)
-
-
-class LateLeak(Causal):
+def late_leak(x: Tensor) -> Tensor:
     """One position sees the next token, and no other does."""
-
-    def fault(self, x: Tensor) -> Tensor:
-        at = torch.arange(x.shape[1]) == LATE
-        return x + at.unsqueeze(1) * x.roll(-1, 1)
+    return x + (torch.arange(x.shape[1]) == LATE).unsqueeze(1) * x.roll(-1, 1)
 
 
-class MeanByLength(Causal):
-    """No token sees another's future, but all feel how long the text is."""
-
-    def fault(self, x: Tensor) -> Tensor:
-        return x / x.shape[1]
-
-
-class BatchMean(Causal):
-    def fault(self, x: Tensor) -> Tensor:
-        return x + 0.1 * x.mean(0, keepdim=True)
+def leak_in_training(x: Tensor) -> Tensor:
+    """Training may take another way through the code: no edit shows this leak, the gradient does."""
+    sees_all = (torch.arange(x.shape[1]) >= 3).unsqueeze(1) & torch.tensor(torch.is_grad_enabled())
+    return x + sees_all * x.mean(1, keepdim=True)
 
 
-class DividedByBatchSize(Causal):
-    def fault(self, x: Tensor) -> Tensor:
-        return x / x.shape[0]
+def mean_over_time(x: Tensor) -> Tensor:
+    return x + 0.1 * x.mean(1, keepdim=True)
 
 
-class DropoutLeftOn(Causal):
-    def fault(self, x: Tensor) -> Tensor:
-        return F.dropout(x, 0.1, training=True)
+def dropout_left_on(x: Tensor) -> Tensor:
+    return F.dropout(x, 0.1, training=True)
 
 
 class Memory:
@@ -92,7 +59,11 @@ class Memory:
 
 
 class Cached(Causal):
-    """The same model with a cache."""
+    """The same model with a cache; place: of a chunk, by how many tokens were seen."""
+
+    def __init__(self, place: Callable[[int], int] = lambda seen: seen) -> None:
+        super().__init__()
+        self.place = place
 
     def new_cache(self, batch_size: int) -> Memory:
         return Memory()
@@ -100,42 +71,38 @@ class Cached(Causal):
     def forward(self, idx: Tensor, cache: Memory | None = None) -> Any:
         cache = Memory() if cache is None else cache
         T, start = idx.shape[1], cache.n
-        sums = cache.total + self.embed(idx, self.start(start)).cumsum(1)
+        sums = cache.total + self.embed(idx, self.place(start)).cumsum(1)
         cache.total, cache.n = sums[:, -1:], start + T
         mean = sums / torch.arange(start + 1, start + T + 1).unsqueeze(1)
         return {"logits": self.head(torch.tanh(self.mix(mean)))}
 
-    def start(self, seen: int) -> int:
-        return seen
+
+def breaks(seen: int) -> int:
+    if seen == LATE:
+        raise RuntimeError("out of luck")
+    return seen
 
 
-class CacheForgetsPlaces(Cached):
-    def start(self, seen: int) -> int:
-        return 0
-
-
-class CacheBreaks(Cached):
-    def start(self, seen: int) -> int:
-        if seen == LATE:
-            raise RuntimeError("out of luck")
-        return seen
-
-
-# model -> the checks that must fail, no more and no fewer
-FAULTS: dict[type[Causal], set[str]] = {
-    Causal: set(),
-    Cached: set(),
-    MeanOverTime: {*FUTURE},
-    NormOverTime: {*FUTURE},
-    TinyLeak: {*FUTURE},
-    LeakWithoutGradient: {*FUTURE},
-    LateLeak: {"causality", "prefix"},  # the adversary tries a few places only, and the late one is not among them
-    MeanByLength: {"prefix"},
-    BatchMean: {"batch"},
-    DividedByBatchSize: {"batch"},
-    DropoutLeftOn: {"repeat", *FUTURE, "batch"},
-    CacheForgetsPlaces: {"cache"},
-    CacheBreaks: {"cache"},
+# fault -> the model, and the checks that must fail, no more and no fewer
+FAULTS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
+    "none": (Causal, set()),
+    "none, cached": (Cached, set()),
+    "mean over time": (lambda: Causal(mean_over_time), {*FUTURE}),
+    "norm over time": (
+        lambda: Causal(lambda x: F.layer_norm(x.mT, x.shape[1:2]).mT if x.shape[1] > 1 else x),
+        {*FUTURE},
+    ),
+    "far below float32": (lambda: Causal(lambda x: x + 1e-7 * x.flip(1).cumsum(1).flip(1)), {*FUTURE}),
+    "without gradient": (lambda: Causal(lambda x: x + x.detach().roll(-1, 1)), {*FUTURE}),
+    # the adversary tries a few places only, and the late one is not among them
+    "late": (lambda: Causal(late_leak), {"causality", "prefix"}),
+    # no token sees another's future, but all feel how long the text is
+    "mean by length": (lambda: Causal(lambda x: x / x.shape[1]), {"prefix"}),
+    "batch mean": (lambda: Causal(lambda x: x + 0.1 * x.mean(0, keepdim=True)), {"batch"}),
+    "divided by batch size": (lambda: Causal(lambda x: x / x.shape[0]), {"batch"}),
+    "dropout left on": (lambda: Causal(dropout_left_on), {"repeat", *FUTURE, "batch"}),
+    "cache forgets places": (lambda: Cached(lambda seen: 0), {"cache"}),
+    "cache breaks": (lambda: Cached(breaks), {"cache"}),
 }
 
 
@@ -150,25 +117,6 @@ class OneHot(nn.Module):
         return None, F.one_hot(idx, VOCAB).to(self.weight) @ self.weight
 
 
-class FloatInside(Causal):
-    """Works in float32 whatever its weights are."""
-
-    def fault(self, x: Tensor) -> Tensor:
-        return x.float().sin().to(x)
-
-
-class FloatOnly(Causal):
-    """Cannot be converted: it adds a float32 constant by a matrix product."""
-
-    def fault(self, x: Tensor) -> Tensor:
-        return x @ torch.eye(WIDTH, dtype=torch.float32)
-
-
-class NotFinite(Causal):
-    def fault(self, x: Tensor) -> Tensor:
-        return x / 0
-
-
 class BlowsUp(Causal):
     """Finite until its head is moved much."""
 
@@ -176,8 +124,8 @@ class BlowsUp(Causal):
         super().__init__()
         nn.init.zeros_(self.head.weight)
 
-    def fault(self, x: Tensor) -> Tensor:
-        return x if self.head.weight.abs().max() < 0.5 else x * torch.nan
+    def forward(self, idx: Tensor) -> Tensor:
+        return super().forward(idx) * (1 if self.head.weight.abs().max() < 0.5 else torch.nan)
 
 
 class SomeIdsMasked(Causal):
@@ -188,11 +136,3 @@ class SomeIdsMasked(Causal):
 class LinearInItsTokens(Causal):
     def forward(self, idx: Tensor) -> Tensor:
         return self.head(self.tokens(idx).cumsum(1).flip(1))
-
-
-class LeaksInTraining(Causal):
-    """Training may take another way through the code: no edit shows this leak, the gradient does."""
-
-    def fault(self, x: Tensor) -> Tensor:
-        sees_all = (torch.arange(x.shape[1]) >= 3).unsqueeze(1) & torch.tensor(torch.is_grad_enabled())
-        return x + sees_all * x.mean(1, keepdim=True)

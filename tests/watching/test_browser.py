@@ -37,12 +37,17 @@ def clean(seen: Visit) -> None:
 
 def places(page: "Page", n: int = 0) -> list[Any]:
     """Where the tokens of model n are."""
-    return (
-        page.locator(".space svg")
-        .nth(n)
-        .locator(".points circle")
-        .evaluate_all("all => all.map(c => [Number(c.getAttribute('cx')), Number(c.getAttribute('cy'))])")
+    circles = page.locator(".space svg").nth(n).locator(".points circle")
+    return list(
+        circles.evaluate_all("all => all.map(c => [Number(c.getAttribute('cx')), Number(c.getAttribute('cy'))])")
     )
+
+
+def on_screen(svg: Any, spot: list[float]) -> tuple[float, float]:
+    """Where a spot of the picture is, in the window."""
+    svg.scroll_into_view_if_needed()
+    box = svg.bounding_box()
+    return box["x"] + spot[0] * box["width"] / 400, box["y"] + spot[1] * box["width"] / 400
 
 
 def chosen(page: "Page") -> str:
@@ -72,9 +77,10 @@ def test_the_slider_moves_all_models(visit: Visitor, two: Path, width: int, dark
     clean(seen)
 
 
-def test_the_page_says_what_each_model_has(visit: Visitor, two: Path) -> None:
-    page = visit(two).page
-    page.locator("#depth").fill("3")
+def test_each_model_has_its_own_and_pointing_chooses_the_nearest_token(visit: Visitor, two: Path) -> None:
+    seen = visit(two)
+    page, svg = seen.page, seen.page.locator(".space svg").first
+    page.locator("#depth").fill("4")
     arrows = page.locator(".momenta").evaluate_all("all => all.map(path => path.getAttribute('d').length)")
     assert arrows[0] > 100
     assert arrows[1] == 0
@@ -83,25 +89,15 @@ def test_the_page_says_what_each_model_has(visit: Visitor, two: Path) -> None:
     assert kinetic.startswith("softmax-exp-euler ")
     assert kinetic.endswith("; softmax-baseline has none")
     assert page.locator(".numbers").nth(1).inner_text().count(NONE) == 5
-
-
-def test_pointing_chooses_the_nearest_token(visit: Visitor, two: Path) -> None:
-    seen = visit(two)
-    page, svg = seen.page, seen.page.locator(".space svg").first
-    page.locator("#depth").fill("4")
-    svg.scroll_into_view_if_needed()
-    box, spots = svg.bounding_box(), places(page)
-    assert box is not None
+    spots = places(page)
     far = max(range(len(TEXT)), key=lambda i: min(abs(spots[i][0] - u) + abs(spots[i][1] - v)
                                                   for j, (u, v) in enumerate(spots) if j != i))  # fmt: skip
-    scale = box["width"] / 400
-    page.mouse.move(box["x"] + spots[far][0] * scale + 2, box["y"] + spots[far][1] * scale - 1)
+    page.mouse.move(*on_screen(svg, spots[far]))
     assert chosen(page) == f"Token {far + 1} of {len(TEXT)}: {shown(TEXT[far])}"
     assert page.locator(".token[aria-pressed=true]").all_inner_texts() == [shown(TEXT[far])]
     assert page.locator(".numbers dd").first.inner_text() == shown(TEXT[far])
     assert page.locator(".points circle.chosen").count() == 2  # in both models
-    lines = page.locator(".space svg").first.locator(".lines line").count()
-    assert 1 <= lines <= far + 1  # causal: itself and earlier ones
+    assert 1 <= svg.locator(".lines line").count() <= far + 1  # causal: itself and earlier ones
     page.locator("#lines").uncheck()
     assert page.locator(".lines line").count() == 0
     clean(seen)
@@ -109,11 +105,7 @@ def test_pointing_chooses_the_nearest_token(visit: Visitor, two: Path) -> None:
 
 def test_a_tap_chooses_too(visit: Visitor, two: Path) -> None:
     seen = visit(two, width=390, touch=True)
-    svg = seen.page.locator(".space svg").first
-    svg.scroll_into_view_if_needed()
-    box, (u, v) = svg.bounding_box(), places(seen.page)[0]
-    assert box is not None
-    seen.page.touchscreen.tap(box["x"] + u * box["width"] / 400, box["y"] + v * box["width"] / 400)
+    seen.page.touchscreen.tap(*on_screen(seen.page.locator(".space svg").first, places(seen.page)[0]))
     assert chosen(seen.page).startswith(f"Token 1 of {len(TEXT)}")
     clean(seen)
 

@@ -11,17 +11,27 @@ import numpy as np
 import pytest
 import torch
 
-import sympformer as sf
-from sympformer import watching
 from sympformer.cli import main
 from sympformer.errors import InputError
 from sympformer.watching.command import look_at, watch, write
-from sympformer.watching.scene import MOST_TOKENS, principal, rounded, scene, shown
+from sympformer.watching.record import ALIKE
+from sympformer.watching.scene import (
+    DIRECTIONS,
+    FAINTEST,
+    MOST_LINES,
+    MOST_TOKENS,
+    principal,
+    rounded,
+    scene,
+    shown,
+)
 from tests.pages.dom import Node, read
 from tests.watching.targets import EVIL_NAME, HOSTILE, Words, target
 
+MANUAL = (Path(__file__).parents[2] / "docs" / "watch.md").read_text()
 
-def test_tokens_are_spelled_out() -> None:
+
+def test_tokens_and_numbers_are_spelled_out() -> None:
     spelled = {
         " a b": "␣a␣b",
         "": "∅",
@@ -33,9 +43,6 @@ def test_tokens_are_spelled_out() -> None:
         "<b>&\U0001f680": "<b>&\U0001f680",
     }
     assert {text: shown(text) for text in spelled} == spelled
-
-
-def test_numbers_are_short_and_no_number_is_none() -> None:
     values = torch.tensor([[1.23456, -2.0], [float("nan"), 1e-9]], dtype=torch.float64)
     assert rounded(values, 3) == [[1.23, -2], [None, 1e-9]]
 
@@ -116,24 +123,13 @@ def test_markup_in_tokens_names_and_text_is_text(tmp_path: Path) -> None:
     assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
 
 
-def test_three_models_of_the_default_size_on_a_hundred_tokens(tmp_path: Path) -> None:
-    began = time.process_time()
-    names = ("softmax-baseline", "softmax-yuriiformer", "softmax-exp-euler")
-    size: dict[str, Any] = {"n_layer": 4, "n_head": 4, "d_model": 64, "block_size": 128, "vocab_size": 2048}
-    write(tmp_path / "page.html", [target(name, name, **size) for name in names], "Once upon a time " * 6)
-    assert time.process_time() - began < 10
-    assert (tmp_path / "page.html").stat().st_size < 2e6
-    _, tree, values = page_of(tmp_path / "page.html")
-    assert [len(model["tokens"]) for model in values["models"]] == [102] * 3
-    assert [len(model["stages"]) for model in values["models"]] == [9] * 3
-    assert "No Hamiltonian: a gradient step" in tree.text
-
-
 def test_a_thousand_tokens_are_read_and_the_last_ones_shown(tmp_path: Path) -> None:
+    began = time.process_time()
     long = target("long", "softmax-exp-euler", block_size=1024)
     write(tmp_path / "page.html", [long], "0123456789" * 100)
     _, tree, values = page_of(tmp_path / "page.html")
     (model,) = values["models"]
+    assert time.process_time() - began < 10
     assert (tmp_path / "page.html").stat().st_size < 2e6
     assert model["first"] == 1000 - MOST_TOKENS
     assert len(model["tokens"]) == len(model["attention"][0]) == len(model["figures"]["size_x"][0]) == MOST_TOKENS
@@ -141,14 +137,11 @@ def test_a_thousand_tokens_are_read_and_the_last_ones_shown(tmp_path: Path) -> N
     assert all(0 <= j < MOST_TOKENS for row in model["attention"][1] for j in row[::2])
 
 
-def test_a_text_longer_than_the_context_is_cut_and_that_is_said(tmp_path: Path) -> None:
+def test_a_text_longer_than_the_context_is_cut_and_one_token_is_a_text(tmp_path: Path) -> None:
     write(tmp_path / "page.html", [target("short", "softmax-baseline", block_size=8)], "123456789")
     _, tree, values = page_of(tmp_path / "page.html")
     assert values["models"][0]["tokens"] == [*"12345678"]
     assert "short reads the first 8 of 9 tokens: its context holds no more." in tree.text
-
-
-def test_a_single_token_of_a_model_without_mlp(tmp_path: Path) -> None:
     write(tmp_path / "page.html", [target("one", "softmax-exp-euler", mlp="none", n_layer=1)], "x")
     _, _, values = page_of(tmp_path / "page.html")
     assert values["models"][0]["stages"] == ["embedding", "layer 1, attention"]
@@ -188,20 +181,31 @@ def test_wrong_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_model_that_shows_no_rows_still_has_a_page(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     bare = target("bare", "softmax-baseline")
     layers: Any = bare.model
     for block in layers.layers():
         shows: Any = block.attention.forward
         block.attention.forward = lambda x, view, own, shows=shows: shows(x, view._replace(kernels=None), own)
-    write(tmp_path / "page.html", [replace(bare)], "abc")
+    write(tmp_path / "page.html", [bare], "abc")
     _, tree, values = page_of(tmp_path / "page.html")
     assert values["models"][0]["attention"] is None
     assert values["models"][0]["lens"] is not None
     assert "bare is shown without attention rows" in tree.text
 
 
-def test_watch_is_a_name_of_the_package() -> None:
-    assert sf.watch is watching.watch
-    assert "watch" in dir(sf)
+# --- docs/watch.md
+
+
+def test_the_snippet_of_the_manual_runs_and_its_numbers_are_those_of_the_code() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", MANUAL, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(code, "docs/watch.md", "exec"), names)
+    said = [tuple(map(int, found.split(", "))) for found in re.findall(r"# \((\d+(?:, \d+)+)\)", code)]
+    seen = names["seen"]
+    assert [tuple(seen.x.shape), tuple(seen.attention.shape)] == said
+    assert seen.y.shape == seen.x.shape
+    assert "; ".join(stage.name for stage in seen.stages[:3]) in code
+    assert f"the last {MOST_TOKENS} tokens" in MANUAL
+    assert f"{DIRECTIONS} principal directions" in MANUAL
+    assert f"{MOST_LINES} largest shares from {100 * FAINTEST:g} % on" in MANUAL
+    assert f"a cosine of at least {ALIKE}" in MANUAL
