@@ -69,7 +69,7 @@ CLONE = {  # what an installed wheel is not asked for
     "--jobs 2": "dear, and the README compares too",
 }
 ELSEWHERE = {  # Python blocks that another test runs; all but those that need an export
-    "accelerate.md": "tests/inertia/test_page.py",
+    "accelerate.md": "tests/inertia/test_hugging_face.py",
     "audit.md": "tests/audit/test_command.py",
     "extending.md": "tests/test_extending.py",
     "huggingface.md": "tests/hf/test_modeling_doc.py",
