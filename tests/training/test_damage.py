@@ -113,12 +113,13 @@ def test_a_record_that_does_not_read(content: str, copied: Path) -> None:
         sf.open_model(copied)
 
 
-def test_other_tokens_are_refused(copied: Path) -> None:
+def test_other_tokens_are_refused(copied: Path, prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = json.loads((copied / "run.json").read_text())
     record["data"]["sha256"]["train"] = "0" * 64
     (copied / "run.json").write_text(json.dumps(record))
     with pytest.raises(InputError, match="are not those that the run in"):
         resumed(copied)
+    assert f"names {prepared} as its text" in capsys.readouterr().err
 
 
 def test_records_cut_short_by_a_crash(finished: Path, copied: Path) -> None:

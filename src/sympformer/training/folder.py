@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -130,8 +131,11 @@ class RunFolder:
         return data if named or data.folder is not None else dataclasses.replace(data, tokenizer=str(self.path))
 
     def tokens(self) -> Tokens:
-        """Its tokens: those that it began with."""
-        prepared = open_tokens(self.data())
+        """Its tokens: those that it began with. A path, which may be a stranger's, is told before it is read."""
+        data = self.data()
+        if (place := data.folder or data.corpus).partition(":")[0] != "storybook":
+            print(f"{self.path} names {place} as its text", file=sys.stderr)
+        prepared = open_tokens(data)
         if self.record["data"]["sha256"] != _checksums(prepared):
             raise InputError(f"the tokens in {prepared.folder} are not those that the run in {self.path} began with")
         return prepared
