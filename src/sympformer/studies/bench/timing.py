@@ -39,9 +39,11 @@ def interleaved(
     for i in steps_with_progress(warm_up + rounds, label):
         for name, work in works.items():
             made = work.prepare() if isinstance(work, PreparedWork) else None
-            started = _now(clock)
+            _wait()
+            started = clock()
             work.run(made) if isinstance(work, PreparedWork) else work()
-            elapsed = _now(clock) - started
+            _wait()
+            elapsed = clock() - started
             if i >= warm_up:
                 seconds[name].append(elapsed)
     return seconds
@@ -84,7 +86,7 @@ def high_water() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _now(clock: Callable[[], float]) -> float:
+def _wait() -> None:
+    """For a GPU that still works."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    return clock()
