@@ -173,16 +173,15 @@ def test_others_figures_stand_beside_ours(results: Results) -> None:
 def test_a_verdict_that_its_family_takes_away() -> None:
     """Among thousands of differences the same one is nothing to speak of: the interval stays, the verdict goes."""
     results = made_up.results(["gpt", "exp-euler"])
-    found = results.models[1].difference
-    assert found is not None
-    after = corrected(dict.fromkeys(range(4000), found))[0]
-    models = [results.models[0], replace(results.models[1], difference=after)]
-    text = tables.markdown(tables_of(replace(results, models=models))[0])
-    assert "| better | 1.000 | no difference shown |" in text
-    shown = read(page(replace(results, models=models), [])).all("p", "verdict")[0].text
+    gpt, model = results.models
+    assert model.difference is not None
+    after = replace(model, difference=corrected(dict.fromkeys(range(4000), model.difference))[0])
+    found = replace(results, models=[gpt, after])
+    assert "| better | 1.000 | no difference shown |" in tables.markdown(tables_of(found)[0])
+    shown = read(page(found, [])).all("p", "verdict")[0].text
     assert "0 are better than gpt, 0 worse; 1 show no difference, after Holm's correction" in shown
-    small = [models[0], replace(models[1], difference=replace(found, p_holm=1e-5))]
-    assert "& $<$ 0.001 &" in tables.latex(tables_of(replace(results, models=small))[0])
+    small = replace(model, difference=replace(model.difference, p_holm=1e-5))
+    assert "& $<$ 0.001 &" in tables.latex(tables_of(replace(results, models=[gpt, small]))[0])
 
 
 def test_another_reference_and_another_split(results: Results) -> None:
