@@ -178,7 +178,10 @@ BAD_CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "factor": ({"integrator": "plain_euler", "damping": 1.0}, "strictly between 0 and 1"),
     "damping": ({"damping": [3.0, -1.0]}, "damping must be positive"),
     "gradient momentum": ({"stepper": "gradient", "bound": "momentum"}, "is for momenta"),
-    "gradient transport": ({"stepper": "gradient", "transport": "both"}, "moves momenta, which stepper"),
+    "gradient transport": (
+        {"stepper": "gradient", "transport": "both"},
+        "transport = 'both' is for momenta, which stepper",
+    ),
     "transport both ways": ({"causal": False, "transport": "positions"}, "has no effect with causal = False"),
     # options of parts that were not chosen
     "gradient form": ({"stepper": "gradient", "form": "paper"}, "form = 'paper' has no effect with stepper"),

@@ -178,6 +178,7 @@ def test_describe_tells_parameters_oracles_and_scalars(name: str, preset: str) -
     assert f"{total:,}" in text
     form = model.cfg.to_dict().get("form", "own")
     passes = (2 if form == "paper" else 1) * SIZE["n_layer"]
+    passes -= name.startswith("linear") and model.cfg.stepper == "hamiltonian"  # its first layer, at rest
     assert kernel_passes(model) == passes
     assert f"{passes} a forward pass" in text
     rows = model.layer_scalars()
@@ -239,3 +240,14 @@ def test_models_can_be_pickled_copied_and_saved(name: str, preset: str) -> None:
         assert torch.equal(twin(tokens()).logits, want)
         ours, copies = (m.generate(tokens(1, 4), 3, seed=1) for m in (model, twin))
         assert torch.equal(ours, copies)  # type: ignore[arg-type]
+
+
+def test_a_linear_flow_at_rest_has_no_attention_in_its_first_layer() -> None:
+    """Its velocity is a sum of momenta and its pull a product of them: that pass is not counted."""
+    last = tokens(1)
+    edited = last.clone()
+    edited[0, 0] = (last[0, 0] + 1) % SIZE["vocab_size"]
+    for start, passes in (("zero", 0), ("embedded", 1)):
+        model = make("linear-exp-euler", n_layer=1, transport="none", start_momentum=start)
+        moved = (model(edited).logits - model(last).logits)[0, 1:].abs().max()
+        assert (kernel_passes(model), bool(moved > 1e-6)) == (passes, bool(passes))

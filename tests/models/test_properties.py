@@ -117,9 +117,9 @@ def test_a_shut_door_leaves_no_kernel_of_torch(name: str) -> None:
 class Halfway(flows.Euler):
     """A scheme that asks the damping at another step than its own: x+ = x + h_x F, y+ = sigma(t, h/2)^2 y + h_y G."""
 
-    def prefactors(self, step: flows.Step) -> Any:
+    def factors(self, step: flows.Step) -> Any:
         half = step.h_y / 2
-        return step.damping.sigma(step.t, half) * step.damping.sigma(step.t + half, half), step.h_y
+        return step.h_x, step.damping.sigma(step.t, half) * step.damping.sigma(step.t + half, half), step.h_y
 
 
 def test_an_integrator_may_ask_the_damping_at_any_time() -> None:

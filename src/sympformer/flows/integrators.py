@@ -96,17 +96,10 @@ class Euler(FrozenIntegrator):
     """x+ = x + h_x F(x, y)        y+ = zeta_1 y + zeta_2 G(x, y)
 
     Both updates use the old state: one formula, and the paper's table of prefactors. Abstract base: a scheme says what
-    its prefactors are.
+    its factors are, (h_x, zeta_1, zeta_2).
     """
 
     order = 1
-
-    @abstractmethod
-    def prefactors(self, step: Step) -> tuple[Scalar, Scalar]:
-        """(zeta_1, zeta_2)."""
-
-    def factors(self, step: Step) -> tuple[Scalar, ...]:
-        return step.h_x, *self.prefactors(step)
 
     def advance(self, field: Field, x: Tensor, y: Tensor, factors: tuple[Scalar, ...], history: Any) -> Any:
         h_x, zeta_1, zeta_2 = factors
@@ -125,8 +118,8 @@ class PlainEuler(Euler):
     order = 0
     damped = False
 
-    def prefactors(self, step: Step) -> tuple[Scalar, Scalar]:
-        return nesterov_factor(step.k) if step.factor is None else step.factor, step.h_y
+    def factors(self, step: Step) -> tuple[Scalar, ...]:
+        return step.h_x, nesterov_factor(step.k) if step.factor is None else step.factor, step.h_y
 
 
 class PresympEuler(Euler):
@@ -135,8 +128,8 @@ class PresympEuler(Euler):
     (the paper, "simplified time discretization"). Not to be confused with `symplectic_euler`, the geometric form.
     """
 
-    def prefactors(self, step: Step) -> tuple[Scalar, Scalar]:
-        return 1 - step.damping.alpha(step.t) * step.h_y, step.h_y
+    def factors(self, step: Step) -> tuple[Scalar, ...]:
+        return step.h_x, 1 - step.damping.alpha(step.t) * step.h_y, step.h_y
 
 
 class ExpEuler(Euler):
@@ -146,8 +139,8 @@ class ExpEuler(Euler):
     weight w as it follows from the variation of constants: no extra factor h, time origin t_k).
     """
 
-    def prefactors(self, step: Step) -> tuple[Scalar, Scalar]:
-        return step.damping.sigma(step.t, step.h_y), step.damping.weight(step.t, step.h_y)
+    def factors(self, step: Step) -> tuple[Scalar, ...]:
+        return step.h_x, step.damping.sigma(step.t, step.h_y), step.damping.weight(step.t, step.h_y)
 
 
 class SymplecticEuler(FrozenIntegrator):
@@ -170,24 +163,25 @@ class SymplecticEuler(FrozenIntegrator):
 
 
 class Slopes(NamedTuple):
-    """The slopes of the previous step, and its step sizes."""
+    """The slopes of a step, and its step sizes."""
 
     x: Tensor
     y: Tensor
     h_x: Scalar
     h_y: Scalar
 
-
-def extrapolate(now: Tensor, before: Tensor, h: Scalar, h_before: Scalar) -> Tensor:
-    """h [(1 + q) now - q before] with q = h / (2 h_before): the integral of the line through both slopes."""
-    q = h / (2 * h_before)
-    return h * ((1 + q) * now - q * before)
+    def moved(self, x: Tensor, y: Tensor, before: "Slopes | None") -> tuple[Tensor, Tensor]:
+        """u + h [(1 + q) f - q f_before] with q = h / (2 h_before), for u = x and y: the integral of the line through
+        both slopes. Without a step before it is Euler's."""
+        old = self if before is None else before
+        q, p = self.h_x / (2 * old.h_x), self.h_y / (2 * old.h_y)
+        return x + self.h_x * ((1 + q) * self.x - q * old.x), y + self.h_y * ((1 + p) * self.y - p * old.y)
 
 
 class AB2(FrozenIntegrator):
     """u+ = u + h [(1 + q) f - q f_before],  q = h / (2 h_before),  on u = (x, y), f = (F, G - alpha y)
 
-    (the paper's AB-2). The first step is Euler. The weights 3/2 and -1/2 are the special case of equal steps.
+    (the paper's AB-2). The first step is Euler's. The weights 3/2 and -1/2 are the special case of equal steps.
     """
 
     order = 2
@@ -199,8 +193,7 @@ class AB2(FrozenIntegrator):
         h_x, h_y, alpha = factors
         velocity, force = field.both(y)
         here = Slopes(velocity, force - alpha * y, h_x, h_y)
-        old = here if history is None else history  # with equal slopes the extrapolation is Euler's
-        return x + extrapolate(here.x, old.x, h_x, old.h_x), y + extrapolate(here.y, old.y, h_y, old.h_y), here
+        return *here.moved(x, y, history), here
 
 
 class EtdAB2(FrozenIntegrator):
@@ -221,10 +214,8 @@ class EtdAB2(FrozenIntegrator):
     def advance(self, field: Field, x: Tensor, y: Tensor, factors: tuple[Scalar, ...], history: Slopes | None) -> State:
         h_x, h_y, sigma = factors
         here = Slopes(*field.both(y), h_x, h_y)
-        old = here if history is None else history
-        x_next = x + extrapolate(here.x, old.x, h_x, old.h_x)
-        y_next = sigma * (y + extrapolate(here.y, old.y, h_y, old.h_y))
-        return x_next, y_next, here._replace(y=sigma * here.y)
+        x, y = here.moved(x, y, history)
+        return x, sigma * y, here._replace(y=sigma * here.y)
 
 
 # --- for reference: no steps for a layer

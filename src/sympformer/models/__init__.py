@@ -9,18 +9,12 @@ from sympformer.models.config import VARIANTS, ModelConfig, Variant, variant
 from sympformer.models.model import LanguageModel, ModelOutput, build_model
 from sympformer.nn import PRESETS, perturb_
 
+# fmt: off
 __all__ = [
-    "PRESETS",
-    "VARIANTS",
-    "Cache",
-    "LanguageModel",
-    "ModelConfig",
-    "ModelOutput",
-    "Variant",
-    "build_model",
-    "perturb_",
-    "variant",
+    "PRESETS", "VARIANTS", "Cache", "LanguageModel", "ModelConfig", "ModelOutput", "Variant", "build_model",
+    "perturb_", "variant",
 ]
+# fmt: on
 
 # Modules that register parts of their own, for the command line and for worker processes: SYMPFORMER_PARTS=mine,yours
 for _module in filter(None, os.environ.get("SYMPFORMER_PARTS", "").split(",")):

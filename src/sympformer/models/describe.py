@@ -9,7 +9,7 @@ from torch import nn
 
 from sympformer import ops
 from sympformer.models.config import ModelConfig
-from sympformer.nn import Embedding, Scalars
+from sympformer.nn import ATTENTIONS, STEPPERS, Embedding, Scalars
 
 if TYPE_CHECKING:
     from sympformer.models.model import LanguageModel
@@ -46,11 +46,17 @@ def _part(name: str, module: nn.Module) -> str:
 
 @torch.no_grad()
 def kernel_passes(model: "LanguageModel") -> int:
-    """Kernel passes of one forward pass, counted on a text of two tokens (or one, where no more fit)."""
+    """Kernel passes of one forward pass, counted on a text of two tokens (or one, where no more fit).
+
+    Linear attention moves and pulls by momenta alone: at rest, the pass of its flow's first layer gives nothing, and is
+    not counted.
+    """
     idx = torch.zeros(1, min(2, model.cfg.block_size), dtype=torch.long, device=model.tokens.weight.device)
     with ops.count_passes() as count:
         model.hidden(idx)
-    return count.passes
+    cfg = model.cfg
+    idle = STEPPERS[cfg.stepper].inertial and ATTENTIONS[cfg.attention].one_momentum and cfg.start_momentum == "zero"
+    return count.passes - idle
 
 
 def describe(model: "LanguageModel") -> str:

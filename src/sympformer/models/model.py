@@ -109,21 +109,24 @@ class LanguageModel(Stack):
         places = self._places(start, T, columns, position_ids, x.device)
         seen = None if mask is None else check_seen(mask, (B, T, start + T))
         view = View.of(self.cfg.causal, start, T, x.device, dtype, columns, seen)
-        view = view._replace(
-            rotation=self.positions.rotation(places, dtype),
-            second=None if self.second_tokens is None else entries(self.second_tokens, idx),
-        )
-        state = self.advance(self.embed(x, idx, places), view, None if cache is None else cache.layers, constants, call)
+        known = inputs_embeds is None
+        second = None if self.second_tokens is None else entries(self.second_tokens, idx, known)
+        view = view._replace(rotation=self.positions.rotation(places, dtype), second=second)
+        state, memories = self.embed(x, idx, places, known), None if cache is None else cache.layers
+        state = self.advance(state, view, memories, constants, call)
         if cache is not None:
             cache.length, cache.real = start + T, columns
         return view.tokens(self.norm(state.x))
 
-    def embed(self, x: Tensor, idx: Tensor | None, places: Tensor) -> State:
-        """Tokens of embeddings x (B, T, d) before the first layer, at their `places` (T,) or (B, T)."""
+    def embed(self, x: Tensor, idx: Tensor | None, places: Tensor, known: bool = True) -> State:
+        """Tokens of embeddings x (B, T, d) before the first layer, at their `places` (T,) or (B, T).
+
+        known: whether each is one of the vocabulary's, of id >= 0.
+        """
         x = dropout(with_positions(x, self.positions, places), self.cfg.dropout, self.training)
         if self.token_momenta is None or self.position_momenta is None:
             return self.start(x)
-        return self.start(x, with_positions(entries(self.token_momenta, idx), self.position_momenta, places))
+        return self.start(x, with_positions(entries(self.token_momenta, idx, known), self.position_momenta, places))
 
     def _places(self, start: int, T: int, columns: Tensor | None, given: Tensor | None, device: torch.device) -> Tensor:
         """The places of the last T columns in their texts, (T,) or (B, T): padding takes none."""
@@ -203,12 +206,10 @@ class LanguageModel(Stack):
         )
 
 
-def entries(table: Embedding, idx: Tensor | None) -> Tensor:
+def entries(table: Embedding, idx: Tensor | None, known: bool) -> Tensor:
     """What a table says of tokens; zero of what is none."""
     assert idx is not None
-    if torch.compiler.is_compiling() or bool((idx >= 0).all()):
-        return table(idx)
-    return table(idx.clamp_min(0)).masked_fill((idx < 0).unsqueeze(-1), 0)
+    return table(idx) if known else table(idx.clamp_min(0)).masked_fill((idx < 0).unsqueeze(-1), 0)
 
 
 def build_model(cfg: ModelConfig, seed: int | None = None) -> LanguageModel:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from sympformer.flows import Field
 from sympformer.nn.options import StackConfig
 from sympformer.nn.parts import Bound, Channels, Share, mlp, norm
-from sympformer.nn.steppers import Force, State, Stepper
+from sympformer.nn.steppers import State, Stepper
 from sympformer.nn.tables import ATTENTIONS, STEPPERS
 from sympformer.nn.view import View, neighbours
 
@@ -43,15 +43,16 @@ class Layer(nn.Module):
 
     def forward(self, state: State, view: View, constants: Constants) -> State:
         state = self.ahead(state, view)
-        for half in range(len(self.stepper.halves)):
+        for half in range(len(constants[0])):
             state = self.take(half, state, view, constants)
         return state
 
     def take(self, half: int, state: State, view: View, constants: Constants) -> State:
         """The step under attention (0), or under the MLP (1)."""
-        force: Force = self.mlp if half else lambda x: self.attend(x, view, constants[1])  # type: ignore[assignment]
-        bound: Any = self.bounds[min(half, len(self.bounds) - 1)]
-        return self.stepper.step(half, state, force, constants[0][half], bound)
+        factors, matrices = constants
+        force: Any = self.mlp if half else lambda x: self.attend(x, view, matrices)
+        bound: Any = [*self.bounds][-1 if half else 0]
+        return self.stepper.step(half, state, force, factors[half], bound)
 
     def attend(self, x: Tensor, view: View, matrices: Any = None) -> Field:
         """The field of attention at positions x; under parallel splitting that of the MLP with it."""

@@ -148,11 +148,8 @@ class StackConfig:
     def _whose(self, name: str) -> str:
         """Which parts have an option, in words: these have not."""
         for kind in ("stepper", "attention"):
-            owners = [
-                row
-                for row, part in TABLES[kind].items()
-                if name in {**part.options, **getattr(part, "flow_options", {}), **getattr(part, "mlp_options", {})}
-            ]
+            kinds = ("options", "mlp_options", "flow_options")
+            owners = [row for row, part in TABLES[kind].items() if any(name in getattr(part, k, ()) for k in kinds)]
             if owners and getattr(self, kind) not in owners:
                 return f"belongs to {kind} {' and '.join(owners)}, not to {getattr(self, kind)}"
         why = {"block_size": "positions", "gain": "bound", "transport": "causal", "beta": "mlp_velocity"}
@@ -168,10 +165,8 @@ class StackConfig:
         if self.d_model % self.n_head:
             raise InputError(f"n_head must divide d_model, got n_head = {self.n_head} and d_model = {self.d_model}")
         if not 0 <= self.width_key <= self.d_model or self.width_key % self.n_head:
-            raise InputError(
-                f"d_key must be a multiple of n_head = {self.n_head} up to d_model = {self.d_model}, or 0 for d_model;"
-                f" got {self.d_key}"
-            )
+            raise InputError(f"d_key must be a multiple of n_head = {self.n_head} up to d_model = {self.d_model}, or 0"
+                             f" for d_model; got {self.d_key}")  # fmt: skip
         if self.n_key_head < 0 or self.n_head % self.n_key_head:
             raise InputError(f"n_kv_head must divide n_head = {self.n_head}, or be 0 for n_head; got {self.n_kv_head}")
 
@@ -180,10 +175,11 @@ class StackConfig:
             value = getattr(self, name)
             if value is not None and not (0 < value < 1 or (name == "mu" and value == 0)):
                 raise InputError(f"{name} must lie strictly between 0 and 1, got {value}")
-        for name in ("h_x", "h_y", "gain"):
-            _check_positive(name, getattr(self, name))
-        for value in self.damping if isinstance(self.damping, tuple) else ():
-            _check_positive("damping", value or None)
+        damping = self.damping if isinstance(self.damping, tuple) else ()
+        positive = [(name, getattr(self, name)) for name in ("h_x", "h_y", "gain")]
+        for name, value in positive + [("damping", value) for value in damping if value]:
+            if value is not None and not SMALLEST <= value < math.inf:
+                raise InputError(f"{name} must be positive and finite, {SMALLEST:g} at least, got {value}")
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout must lie in [0, 1), got {self.dropout}")
 
@@ -192,15 +188,12 @@ class StackConfig:
         if not POSITIONS[self.positions].turns:
             return
         if "qk_norm" not in ATTENTIONS[self.attention].options:
-            raise InputError(
-                f"positions = {self.positions!r} turns queries and keys, which {self.attention} attention does not"
-                " have; choose learned or none"
-            )
+            raise InputError(f"positions = {self.positions!r} turns queries and keys, which {self.attention} attention"
+                             " does not have; choose learned or none")  # fmt: skip
         if self.d_query % 2:
-            raise InputError(
-                f"positions = {self.positions!r} turns the columns of a head in pairs: queries and keys must be of even"
-                f" width, got {self.d_query} a head ({self.width_key} columns, n_head = {self.n_head})"
-            )
+            raise InputError(f"positions = {self.positions!r} turns the columns of a head in pairs: queries and keys"
+                             f" must be of even width, got {self.d_query} a head ({self.width_key} columns,"
+                             f" n_head = {self.n_head})")  # fmt: skip
 
     @property
     def d_head(self) -> int:
@@ -231,10 +224,9 @@ class StackConfig:
         """The same without momentum: the stepper a gradient step, and the norm, where it stood on the momentum, on the
         update."""
         changes: dict[str, Any] = {"stepper": "gradient", "bound": "update" if self.bound in GAINED else "none"}
-        if self.bound in GAINED:
-            changes["gain"] = self.gain
-        moved = {"momenta": "none", "both": "positions"}.get(self.transport or "")
-        return self.replace(**changes, **({} if moved is None else {"transport": moved}))
+        changes |= {"gain": self.gain} if self.bound in GAINED else {}
+        moved = {"momenta": "none", "both": "positions"}
+        return self.replace(**changes, **({"transport": moved[self.transport]} if self.transport in moved else {}))
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed; unknown names are errors that suggest the nearest.
@@ -287,8 +279,3 @@ def _options_of(choice: str, row: str) -> set[str]:
 def _pair(value: Any) -> Any:
     """A pair as JSON and YAML have it, as a tuple."""
     return tuple(value) if isinstance(value, list) else value
-
-
-def _check_positive(name: str, value: float | None) -> None:
-    if value is not None and not SMALLEST <= value < math.inf:
-        raise InputError(f"{name} must be positive and finite, {SMALLEST:g} at least, got {value}")

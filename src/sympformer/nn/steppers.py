@@ -18,7 +18,7 @@ from sympformer.flows import INTEGRATORS, Field, FrozenIntegrator, LogLinear, St
 from sympformer.flows.damping import Scalar
 from sympformer.nn.options import StackConfig
 from sympformer.nn.parts import Bound, under
-from sympformer.nn.scalars import Domain, ScalarSpec
+from sympformer.nn.scalars import ScalarSpec
 from sympformer.nn.tables import ATTENTIONS, BASES, NO_MLP, register
 
 Force = Callable[[Tensor], Any]  # positions -> an update (B, T, d), or a Field
@@ -40,11 +40,6 @@ def update_of(answer: Any) -> Tensor:
     return answer if isinstance(answer, Tensor) else answer.first_order()
 
 
-def halves_of(cfg: StackConfig) -> tuple[str, ...]:
-    """The steps of a layer: one under attention, one under the MLP, or one under both."""
-    return ("attention",) if cfg.mlp == NO_MLP or cfg.splitting == "parallel" else ("attention", "mlp")
-
-
 class Stepper(ABC):
     """Abstract base."""
 
@@ -55,17 +50,14 @@ class Stepper(ABC):
     summary: ClassVar[str] = "every layer is a step of a kind of its own"  # for descriptions
 
     def __init__(self, cfg: StackConfig) -> None:
-        self.halves = halves_of(cfg)
+        alone = cfg.mlp == NO_MLP or cfg.splitting == "parallel"
+        self.halves = ("attention",) if alone else ("attention", "mlp")  # the steps of a layer
+        self.n_bounds = len(self.halves)  # places for a norm: one a half, unless halves share theirs
         self.specs: dict[str, ScalarSpec] = {}
 
     @classmethod  # noqa: B027 - many have nothing to refuse
     def check(cls, cfg: StackConfig) -> None:
         """Refuse combinations of options that make no sense together."""
-
-    @property
-    def n_bounds(self) -> int:
-        """How many places for a norm: one a half, unless halves share theirs."""
-        return len(self.halves)
 
     @abstractmethod
     def factors(self, s: Values, t: Scalar) -> list[Any]:
@@ -93,12 +85,13 @@ class Gradient(Stepper):
 
     @classmethod
     def check(cls, cfg: StackConfig) -> None:
-        if cfg.bound not in ("none", "update"):
-            raise InputError(f"bound = {cfg.bound!r} is for momenta, which stepper = 'gradient' does not have; choose"
-                             " update or none")  # fmt: skip
-        if cfg.transport in ("momenta", "both"):
-            raise InputError(f"transport = {cfg.transport!r} moves momenta, which stepper = 'gradient' does not have;"
-                             " choose positions or none")  # fmt: skip
+        for name, value, others in (
+            ("bound", cfg.bound, ("none", "update")),
+            ("transport", cfg.transport or "none", ("none", "positions")),
+        ):
+            if value not in others:
+                raise InputError(f"{name} = {value!r} is for momenta, which stepper = 'gradient' does not have; choose"
+                                 f" {' or '.join(others)}")  # fmt: skip
 
     def factors(self, s: Values, t: Scalar) -> list[Any]:
         return [s.get("h_x", 1.0), 1.0][: len(self.halves)]
@@ -119,17 +112,14 @@ class Nesterov(Stepper):
 
     def __init__(self, cfg: StackConfig) -> None:
         super().__init__(cfg)
+        self.n_bounds = 1
         for half in self.halves:
-            self.specs |= nesterov_specs(half, cfg.mu or 0.0, cfg.beta or 0.0)
+            self.specs |= nesterov_specs(half, cfg.mu, cfg.beta)
 
     @classmethod
     def check(cls, cfg: StackConfig) -> None:
         if cfg.mu == 0:
             raise InputError("mu must lie strictly between 0 and 1 with stepper = 'nesterov', got 0")
-
-    @property
-    def n_bounds(self) -> int:
-        return 1
 
     def factors(self, s: Values, t: Scalar) -> list[Any]:
         return [nesterov_factors(s, half) for half in self.halves]
@@ -138,13 +128,10 @@ class Nesterov(Stepper):
         return nesterov_step(state, force, factors, bound)
 
 
-def nesterov_specs(half: str, mu: float, beta: float) -> dict[str, ScalarSpec]:
-    domains: dict[str, tuple[float, Domain]] = {
-        "mu": (mu, "fraction"),
-        "beta": (beta, "fraction"),
-        "gamma": (1.0, "positive"),
-    }
-    return {f"{name}_{half}": ScalarSpec(*start) for name, start in domains.items()}
+def nesterov_specs(half: str, mu: float | None, beta: float | None) -> dict[str, ScalarSpec]:
+    starts = {"mu": mu, "beta": beta, "gamma": 1.0}
+    return {f"{name}_{half}": ScalarSpec(start, "positive" if name == "gamma" else "fraction")
+            for name, start in starts.items() if start is not None}  # fmt: skip
 
 
 def nesterov_factors(s: Values, half: str) -> tuple[Any, ...]:
@@ -168,14 +155,11 @@ class Hamiltonian(Stepper):
     x, so that the damping and the integrators matter.
     """
 
+    # fmt: off
     options: ClassVar[dict[str, Any]] = {
-        "bound": "momentum",
-        "integrator": "exp_euler",
-        "damping": None,
-        "h_x": 0.05,
-        "h_y": 1.0,
-        "mu": 0.0,
+        "bound": "momentum", "integrator": "exp_euler", "damping": None, "h_x": 0.05, "h_y": 1.0, "mu": 0.0,
     }
+    # fmt: on
     mlp_options: ClassVar[dict[str, Any]] = {"mu_mlp": 0.1, "beta": 0.3, "mlp_velocity": "momentum"}
     inertial = True
     summary = "every layer is one time step of a damped Hamiltonian flow of the tokens"
@@ -185,46 +169,35 @@ class Hamiltonian(Stepper):
         scheme = INTEGRATORS[cfg.integrator or ""]()
         assert isinstance(scheme, FrozenIntegrator)  # `check` refuses others
         self.scheme, self.velocity = scheme, cfg.mlp_velocity
-        starts = {"h_x": cfg.h_x, "h_y": cfg.h_y}
-        if isinstance(cfg.damping, tuple):
-            starts |= {name: c for name, c in zip(("c_log", "c_lin"), cfg.damping, strict=True) if c}
-        self.specs = {name: ScalarSpec(value or 0.0, "positive") for name, value in starts.items()}
-        shares = {"factor": cfg.damping} if not isinstance(cfg.damping, tuple) else {}
-        shares |= {"mu": cfg.mu} if cfg.mu else {}
-        self.specs |= {name: ScalarSpec(value or 0.0, "fraction") for name, value in shares.items()}
+        damping = cfg.damping if isinstance(cfg.damping, tuple) else (0.0, 0.0)
+        starts = {"h_x": cfg.h_x, "h_y": cfg.h_y, "c_log": damping[0], "c_lin": damping[1]}
+        shares = {"factor": None if isinstance(cfg.damping, tuple) else cfg.damping, "mu": cfg.mu}
+        self.specs = {name: ScalarSpec(value, "positive") for name, value in starts.items() if value}
+        self.specs |= {name: ScalarSpec(value, "fraction") for name, value in shares.items() if value}
         if len(self.halves) > 1:
-            self.specs |= nesterov_specs("mlp", cfg.mu_mlp or 0.0, cfg.beta or 0.5)
-            if self.velocity == "attention":
-                del self.specs["beta_mlp"]
+            self.specs |= nesterov_specs("mlp", cfg.mu_mlp, cfg.beta)
+        if self.velocity == "attention":  # nothing of v is carried on
+            self.n_bounds = 1
 
     @classmethod
     def check(cls, cfg: StackConfig) -> None:
         """A layer has one field to offer, at the positions it starts from."""
-        scheme = INTEGRATORS[cfg.integrator or ""]
+        scheme, fit = INTEGRATORS[cfg.integrator or ""], "[c_log, c_lin] of alpha = c_log/t + c_lin"
         if not issubclass(scheme, FrozenIntegrator):
-            fit = [name for name, kind in INTEGRATORS.items() if issubclass(kind, FrozenIntegrator)]
-            raise InputError(
-                f"integrator = {cfg.integrator!r} does not fit a layer, which has one field to offer, at its own"
-                f" positions; choose one of {', '.join(fit)}"
-            )
+            names = ", ".join(name for name, kind in INTEGRATORS.items() if issubclass(kind, FrozenIntegrator))
+            raise InputError(f"integrator = {cfg.integrator!r} does not fit a layer, which has one field to offer, at"
+                             f" its own positions; choose one of {names}")  # fmt: skip
         if scheme.momenta > 1 and ATTENTIONS[cfg.attention].one_momentum:
-            raise InputError(
-                f"{cfg.integrator} needs a second scan with {cfg.attention} attention, whose state mixes x and y;"
-                " choose presymp_euler or exp_euler"
-            )
+            raise InputError(f"{cfg.integrator} needs a second scan with {cfg.attention} attention, whose state mixes x"
+                             " and y; choose presymp_euler or exp_euler")  # fmt: skip
         if scheme.damped != isinstance(cfg.damping, tuple):
-            form = "[c_log, c_lin] of alpha = c_log/t + c_lin" if scheme.damped else "one number, the momentum's factor"
-            raise InputError(f"damping of {cfg.integrator} must be {form}, got {cfg.damping!r}")
+            fit = fit if scheme.damped else "one number, the momentum's factor"
+            raise InputError(f"damping of {cfg.integrator} must be {fit}, got {cfg.damping!r}")
         if isinstance(cfg.damping, float | int) and not 0 < cfg.damping < 1:
             raise InputError(f"damping of {cfg.integrator} must lie strictly between 0 and 1, got {cfg.damping}")
 
-    @property
-    def n_bounds(self) -> int:
-        return 1 if self.velocity == "attention" else len(self.halves)  # nothing of v is carried on
-
     def factors(self, s: Values, t: Scalar) -> list[Any]:
-        step = self._steps(s, t)
-        first = s.get("mu"), s["h_x"], self.scheme.factors(step)
+        first = s.get("mu"), s["h_x"], self.scheme.factors(self._steps(s, t))
         return [first, nesterov_factors(s, "mlp")][: len(self.halves)]
 
     def _steps(self, s: Values, start: Scalar) -> Step:
@@ -241,14 +214,13 @@ class Hamiltonian(Stepper):
     def step(self, half: int, state: State, force: Force, factors: Any, bound: Bound) -> State:
         if half:
             return self._mlp_step(state, force, factors, bound)
-        (mu, h_x, own), (x, y, v, history) = factors, state[:4]
+        (mu, h_x, own), (x, y) = factors, state[:2]
         field = force(x if mu is None else ops.plus(x, mu, y))
         if bound.force is not None or bound.drift is not None:
             field = Bounded(field, bound)
-        x_next, y_next, history = self.scheme.advance(field, x, y, own, history)
-        if isinstance(x_next, Sum):
-            x_next = ops.plus(x_next.u, x_next.b, x_next.v)
-        v = (x_next - x) / h_x if self.velocity == "attention" else v
+        x_next, y_next, history = self.scheme.advance(field, x, y, own, state.history)
+        x_next = ops.plus(x_next.u, x_next.b, x_next.v) if isinstance(x_next, Sum) else x_next
+        v = (x_next - x) / h_x if self.velocity == "attention" else state.v
         return State(x_next, under(bound.momentum, y_next), v, history, state.t)
 
     def _mlp_step(self, state: State, force: Force, factors: Any, bound: Bound) -> State:
@@ -258,8 +230,7 @@ class Hamiltonian(Stepper):
         if self.velocity == "own":
             moved = nesterov_step(state._replace(y=state.v), force, factors, bound)
             return moved._replace(y=state.y, v=moved.y)
-        mu, _, gamma = factors
-        x = ops.plus(state.x, gamma, force(ops.plus(state.x, mu, state.v)))
+        x = ops.plus(state.x, factors[2], force(ops.plus(state.x, factors[0], state.v)))
         return state._replace(x=x, v=None)
 
 

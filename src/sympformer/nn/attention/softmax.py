@@ -43,6 +43,7 @@ class SoftmaxField(Field):
     def __init__(self, part: "SoftmaxAttention", B: Tensor | None, attend: Attend, lse: Callable[[], Tensor],
                  v: Tensor, view: View) -> None:  # fmt: skip
         self.part, self.form, self.B, self.attend, self.v, self.view = part, part.form, B, attend, v, view
+        self._z: Tensor | None = None
         self.asked = 0  # questions for the others' momenta so far
         self.mean, found = attend(v)  # (B, H, T, c)
         self._lse = lse if found is None else lambda: found
@@ -67,6 +68,13 @@ class SoftmaxField(Field):
         """Of the kernel over the keys seen, within bounds, (B, H, T, 1), float32 at least."""
         return (self._lse() - self.view.log_n).clamp(-LOG_Z_BOUND, LOG_Z_BOUND).unsqueeze(-1)
 
+    @property
+    def z(self) -> Tensor:
+        """exp(log_z), once."""
+        if self._z is None:
+            self._z = self.log_z.exp()
+        return self._z
+
     # velocity and force have the dtype of y, so that a model in bfloat16 stays in it
 
     def _mobile(self, y: Tensor) -> Tensor:
@@ -79,22 +87,22 @@ class SoftmaxField(Field):
     def _velocity(self, y: Tensor, By: Tensor) -> Tensor:
         if self.form == "newton":
             return By.to(y.dtype)
-        return merge_heads(self._heads(By) * torch.exp(-self.log_z)).to(y.dtype)
+        return merge_heads(self._heads(By) / self.z).to(y.dtype)
 
     def _force(self, y: Tensor, By: Tensor | None) -> Tensor:
         if self.form == "newton" or By is None:
             return self.part.dropped(self._mixed(self.mean.to(y.dtype)).to(y.dtype))
-        log_z = self.log_z
-        kinetic = (self._heads(y) * self._heads(By)).sum(-1, keepdim=True).to(log_z.dtype)  # z^2 rho
+        z = self.z
+        kinetic = (self._heads(y) * self._heads(By)).sum(-1, keepdim=True).to(z.dtype)  # z^2 rho
         # z (rho/2 + 1) with rho = kinetic / z^2, without ever forming z^2
-        force = (torch.exp(-log_z) * kinetic / 2 + torch.exp(log_z)) * self.mean
+        force = torch.addcdiv(z, kinetic, z, value=0.5) * self.mean
         if self.form == "paper":
-            force = (force + torch.exp(log_z) * self._others(kinetic, log_z)).clamp(-FORCE_BOUND, FORCE_BOUND)
+            force = (force + z * self._others(kinetic / z / z)).clamp(-FORCE_BOUND, FORCE_BOUND)
         return self.part.dropped(self._mixed(force.to(y.dtype)).to(y.dtype))
 
-    def _others(self, kinetic: Tensor, log_z: Tensor) -> Tensor:
+    def _others(self, rho: Tensor) -> Tensor:
         """1/2 sum_j P_ij rho_j v_j: a second pass over the same kernel, for what the others' momenta add."""
-        rho = (kinetic * torch.exp(-2 * log_z)).clamp(-RHO_BOUND, RHO_BOUND)
+        rho = rho.clamp(-RHO_BOUND, RHO_BOUND)
         if self.view.memory is not None:
             self.asked += 1
             rho = self.view.memory.rows(f"rho {self.asked}").append(rho)
