@@ -40,7 +40,7 @@ REFERENCE = {
     "sympformer.opening": "A model from a run, a variant, a folder.",
     "sympformer.watching": "Every token's way through a model.",
     "sympformer.hf": "Classes for transformers.",
-    "sympformer.exchange": "Export and import.",
+    "sympformer.export": "A run as a folder that loads without sympformer.",
 }
 
 

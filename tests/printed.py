@@ -59,8 +59,8 @@ LEFT_OUT = {
     "cd sympformer": "where the clone is",
     "pip install": "needs the network",
     "hf ": "needs an account",
-    "--push": "needs an account; tests/exchange/test_elsewhere.py pushes to a hub of its own",
-    "docs/examples/lm_eval": "tests/exchange/test_lm_eval.py",
+    "--push": "needs an account; tests/export/test_elsewhere.py pushes to a hub of its own",
+    "docs/examples/lm_eval": "tests/export/test_elsewhere.py",
     "SYMPFORMER_PARTS": "tests/test_extending.py",
     "python mine.py": "a script of the reader's",
 }

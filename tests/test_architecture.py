@@ -47,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "watching": LEAVES | {"flows", "ops", "nn", "models", "opening", "pages"},
     "studies": LEAVES | {"pages", "flows", "ops", "nn", "models", "data", "training", "opening", "audit", "watching"},
     "hf": LEAVES | {"flows", "ops", "nn", "models"},
-    "exchange": LEAVES | {"flows", "ops", "nn", "models", "data", "training", "opening", "audit", "hf"},
+    "export": LEAVES | {"nn", "models", "data", "training", "opening", "audit"},
     "cli": LEAVES,
     # for type checkers only: see test_import_stays_light
     "__init__": {"flows", "inertia", "models", "nn", "opening", "ops", "training", "watching"},

@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "data": ("sympformer.data.commands:COMMANDS", "turn text into token files (prepare), show them (info)"),
     "describe": ("sympformer.studies.describe:describe", "show a model's parameters, kernel passes and scalars"),
     "eval": ("sympformer.studies.scoring.eval:evaluate", "score a trained model on text and on probes"),
-    "export": ("sympformer.exchange.commands:export", "make a Hugging Face folder of a trained run, push it to a hub"),
+    "export": ("sympformer.export.command:export", "make a Hugging Face folder of a trained run, push it to a hub"),
     "flow": ("sympformer.studies.flow.command:flow", "run particle flows and draw tokens, energies and oracle calls"),
     "play": ("sympformer.studies.play.page:play", "write a page in which a flow of particles runs live in the browser"),
     "report": (

@@ -8,14 +8,14 @@ from typing import Any, Literal, NamedTuple, Self, get_type_hints
 from sympformer.config_checks import check_names
 from sympformer.errors import InputError, unknown_name
 from sympformer.flows import INTEGRATORS, FrozenIntegrator
-from sympformer.nn import ATTENTIONS, STEPPERS, StackConfig
+from sympformer.nn import ATTENTIONS, STEPPERS, StackConfig, attention, parts, positions, steppers
 from sympformer.nn.presets import starts_of
 
 StartMomentum = Literal["zero", "embedded"]
 SecondTable = Literal["none", "every_layer"]
 Overflow = Literal["error", "slide"]
-FORMAT_VERSION = 2  # of a saved model
-# The sizes go by the names that tools look for; every other field of a ModelConfig stays under `model_options`.
+ROWS = (attention, parts, positions, steppers)  # they fill the tables, also where the package is a flat folder
+# the sizes by the names that tools look for in a config.json; there every other field stands under `model_options`
 SIZES = {
     "vocab_size": "vocab_size",
     "hidden_size": "d_model",
@@ -92,12 +92,12 @@ class Variants(Mapping[str, Variant]):
 
     def _rows(self) -> dict[str, Variant]:
         rows = {}
-        for attention in ATTENTIONS:
-            rows[f"{attention}-baseline"] = Variant("gradient", attention)
-            rows[f"{attention}-yuriiformer"] = Variant("nesterov", attention)
+        for kind in ATTENTIONS:
+            rows[f"{kind}-baseline"] = Variant("gradient", kind)
+            rows[f"{kind}-yuriiformer"] = Variant("nesterov", kind)
             for name, scheme in INTEGRATORS.items():
                 if issubclass(scheme, FrozenIntegrator) and name not in self.NO_ROW:
-                    rows[f"{attention}-{name.replace('_', '-')}"] = Variant("hamiltonian", attention, name)
+                    rows[f"{kind}-{name.replace('_', '-')}"] = Variant("hamiltonian", kind, name)
         return rows
 
     def __getitem__(self, name: str) -> Variant:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sympformer.errors import InputError
 from sympformer.files import read_json
-from sympformer.models.config import FORMAT_VERSION, SIZES, ModelConfig
+from sympformer.models.config import SIZES, ModelConfig
 from sympformer.models.model import LanguageModel, build_model
 
 CONFIG, WEIGHTS, INDEX, GENERATION = (
@@ -31,7 +31,7 @@ def config_files(cfg: ModelConfig, end_of_text: int) -> dict[str, str]:
     options = cfg.to_dict()
     sizes = {name: options.pop(own) for name, own in SIZES.items()}
     special = {f"{place}_token_id": end_of_text for place in ("bos", "eos", "pad")}
-    about = {"architectures": [CLASS], "model_type": KIND, "dtype": "float32", "format_version": FORMAT_VERSION}
+    about = {"architectures": [CLASS], "model_type": KIND, "dtype": "float32"}
     whole = {**about, **sizes, "model_options": options, **special, "use_cache": True}
     return {CONFIG: json.dumps(whole, indent=2) + "\n", GENERATION: json.dumps(special, indent=2) + "\n"}
 

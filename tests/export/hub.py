@@ -24,7 +24,7 @@ class Hub:
     blobs: dict[str, bytes] = field(default_factory=dict)  # sha256 -> content
     asked: list[str] = field(default_factory=list)
     created: dict[str, Any] = field(default_factory=dict)
-    refuse: int | None = None  # a status to answer every upload with
+    refuse: int | None = None  # a status to answer every upload with; 507: the files themselves only
     address: str = ""
 
 
@@ -62,7 +62,7 @@ class UploadHandler(Handler):
     def do_POST(self) -> None:
         body, path = self._body(), unquote(urlparse(self.path).path)
         self.hub.asked.append(path)
-        if self.hub.refuse is not None:
+        if self.hub.refuse not in (None, 507):
             return self._json({"error": "no"}, self.hub.refuse)
         if path == "/api/repos/create":
             self.hub.created = json.loads(body)
@@ -80,8 +80,10 @@ class UploadHandler(Handler):
 
     def do_PUT(self) -> None:
         content = self._body()
+        if self.hub.refuse is not None:
+            return self._json({"error": "no room"}, self.hub.refuse)
         self.hub.blobs[hashlib.sha256(content).hexdigest()] = content
-        self._send(b"", 200, {})
+        return self._send(b"", 200, {})
 
     def _body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))

@@ -8,15 +8,22 @@ only hands on are taken from the module that defines them: what nobody needs sta
 
 import ast
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from sympformer import __version__
 
 PACKAGE = "sympformer"
 ROOT = Path(__file__).parents[1]
 ENTRIES = ("sympformer.hf.configuration_sympformer", "sympformer.hf.modeling_sympformer")
+
+
+class Target(NamedTuple):
+    """What one imported name stands for: a name in a module, or (name None) the module itself."""
+
+    module: str
+    name: str | None
+    bound: str  # the name in the importing file
 
 
 def bundle(entries: Iterable[str] = ENTRIES) -> dict[str, str]:
@@ -29,8 +36,7 @@ def bundle(entries: Iterable[str] = ENTRIES) -> dict[str, str]:
         if modules.setdefault(file, module) != module:
             raise ImportError(f"{module} and {modules[file]} would both become {file}: rename one of them")
         if file not in files:
-            source, needed = rewrite(module)
-            files[file] = source
+            files[file], needed = rewrite(module)
             waiting += needed
     return dict(sorted(files.items()))
 
@@ -43,9 +49,11 @@ def flat_name(module: str) -> str:
 
 def rewrite(module: str) -> tuple[str, list[str]]:
     """A module's source with relative imports, and the modules that these name. All else stays as it is."""
-    found = Module(module)
-    lines, needed = found.source.splitlines(keepends=True), list[str]()
-    for node in reversed(found.imports()):  # from the end, so that earlier places stay valid
+    source = source_of(module)
+    lines, needed = source.splitlines(keepends=True), list[str]()
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    nodes = sorted(filter(_is_own, nodes), key=lambda node: -node.lineno)  # from the end: earlier places stay valid
+    for node in nodes:
         targets = [_target(module, node, alias) for alias in node.names]
         start, end = node.lineno - 1, node.end_lineno or node.lineno
         head, tail = lines[start][: node.col_offset], lines[end - 1][node.end_col_offset :]
@@ -53,18 +61,23 @@ def rewrite(module: str) -> tuple[str, list[str]]:
             raise ImportError(f"{module}, line {node.lineno}: an import must stand on lines of its own")
         lines[start:end] = [f"{head}{statement}\n" for statement in _statements(targets)]
         needed += [target.module for target in targets]
-    place = found.path.relative_to(ROOT.parent).as_posix()
+    place = path_of(module).relative_to(ROOT.parent).as_posix()
     about = f"# {place} of sympformer {__version__}. SPDX-License-Identifier: MIT\n"
     return about + "".join(lines), needed
 
 
-@dataclass(frozen=True)
-class Target:
-    """What one imported name stands for: a name in a module, or (name None) the module itself."""
+def path_of(module: str) -> Path:
+    """The file of a module of this package."""
+    base = ROOT.joinpath(*module.split(".")[1:])
+    for path in (base / "__init__.py", base.with_suffix(".py")):
+        if path.is_file():
+            return path
+    raise ImportError(f"no module {module}")
 
-    module: str
-    name: str | None
-    bound: str  # the name in the importing file
+
+def source_of(module: str) -> str:
+    """What stands in it."""
+    return path_of(module).read_text(encoding="utf-8")
 
 
 def _statements(targets: list[Target]) -> list[str]:
@@ -72,75 +85,43 @@ def _statements(targets: list[Target]) -> list[str]:
     named: dict[str, list[str]] = {}
     statements = []
     for target in targets:
-        flat = flat_name(target.module)
+        flat, name = flat_name(target.module), target.name or flat_name(target.module)
+        renamed = name if name == target.bound else f"{name} as {target.bound}"
         if target.name is not None:
-            named.setdefault(flat, []).append(_as(target.name, target.bound))
+            named.setdefault(flat, []).append(renamed)
         else:  # the loader does not see the first line; the second makes it copy the file
-            statements += [f"from . import {_as(flat, target.bound)}", f"from .{flat} import __name__ as _{flat}"]
+            statements += [f"from . import {renamed}", f"from .{flat} import __name__ as _{flat}"]
     return statements + [f"from .{flat} import {', '.join(names)}" for flat, names in named.items()]
 
 
-def _as(name: str, bound: str) -> str:
-    return name if name == bound else f"{name} as {bound}"
-
-
 def _target(module: str, node: ast.Import | ast.ImportFrom, alias: ast.alias) -> Target:
+    where = f"{module}, line {node.lineno}"
     if isinstance(node, ast.Import):
         if alias.name.split(".")[0] != PACKAGE:
-            raise ImportError(f"{module}, line {node.lineno}: give {alias.name} a line of its own")
+            raise ImportError(f"{where}: give {alias.name} a line of its own")
         if alias.asname is None:
-            raise ImportError(f"{module}, line {node.lineno}: write 'from ... import' instead of 'import {alias.name}'")
+            raise ImportError(f"{where}: write 'from ... import' instead of 'import {alias.name}'")
         return Target(alias.name, None, alias.asname)
     if node.module is None or node.level or alias.name == "*":
-        raise ImportError(f"{module}, line {node.lineno}: write the import in full")
-    return Module(node.module).resolve(alias.name, alias.asname or alias.name)
+        raise ImportError(f"{where}: write the import in full")
+    return _resolved(node.module, alias.name, alias.asname or alias.name)
 
 
-@dataclass(frozen=True)
-class Module:
-    """A module of this package, by its full name."""
-
-    name: str
-
-    @cached_property
-    def path(self) -> Path:
-        base = ROOT.joinpath(*self.name.split(".")[1:])
-        for path in (base / "__init__.py", base.with_suffix(".py")):
-            if path.is_file():
-                return path
-        raise ImportError(f"no module {self.name}")
-
-    @cached_property
-    def source(self) -> str:
-        return self.path.read_text(encoding="utf-8")
-
-    @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.source)
-
-    def imports(self) -> list[ast.Import | ast.ImportFrom]:
-        """Every import of this package's modules, at any depth of the code, in order of place."""
-        nodes = [node for node in ast.walk(self.tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
-        return sorted((node for node in nodes if _is_own(node)), key=lambda node: node.lineno)
-
-    def resolve(self, name: str, bound: str) -> Target:
-        """The place where a name that is imported from here is defined."""
-        if self.path.name != "__init__.py":
-            return Target(self.name, name, bound)
-        for node in self.tree.body:  # handed on?
-            if isinstance(node, ast.ImportFrom) and _is_own(node):
-                for alias in node.names:
-                    if (alias.asname or alias.name) == name and node.module is not None:
-                        return Module(node.module).resolve(alias.name, bound)
-        if self._has(name):
-            return Target(f"{self.name}.{name}", None, bound)
-        if self.name == PACKAGE:  # its names are loaded by their full modules' names, which a flat folder does not have
-            raise ImportError(f"import {name} from the module that defines it, not from {PACKAGE}")
-        return Target(self.name, name, bound)
-
-    def _has(self, name: str) -> bool:
-        """Whether this package has a module of that name."""
-        return (self.path.parent / f"{name}.py").is_file() or (self.path.parent / name / "__init__.py").is_file()
+def _resolved(module: str, name: str, bound: str) -> Target:
+    """The place where a name that is imported from a module is defined."""
+    path = path_of(module)
+    if path.name != "__init__.py":
+        return Target(module, name, bound)
+    for node in ast.parse(source_of(module)).body:  # handed on?
+        if isinstance(node, ast.ImportFrom) and node.module is not None and _is_own(node):
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return _resolved(node.module, alias.name, bound)
+    if (path.parent / f"{name}.py").is_file() or (path.parent / name / "__init__.py").is_file():
+        return Target(f"{module}.{name}", None, bound)
+    if module == PACKAGE:  # its names are loaded by their full modules' names, which a flat folder does not have
+        raise ImportError(f"import {name} from the module that defines it, not from {PACKAGE}")
+    return Target(module, name, bound)
 
 
 def _is_own(node: ast.Import | ast.ImportFrom) -> bool:
