@@ -150,14 +150,18 @@ def test_the_trainer(tmp_path: Path) -> None:
             str(folder), max_steps=steps, save_steps=3, logging_steps=1, report_to="none", use_cpu=True, seed=1,
             disable_tqdm=True, dataloader_pin_memory=False, lr_scheduler_type="constant",
         )  # fmt: skip
-        optimizer = torch.optim.AdamW(optimizer_groups(model, lr=1e-2))
+        groups = optimizer_groups(model, lr=1e-2)
+        apart = {id(p) for group in groups if group["name"] == "scalar" for p in group["params"]}  # type: ignore[attr-defined]
+        assert apart == {id(p) for name, p in model.named_parameters() if ".inertia." in name}
+        optimizer = torch.optim.AdamW(groups)
         trainer = transformers.Trainer(model, arguments, train_dataset=[row] * 16, optimizers=(optimizer, None))
         trainer.train(resume_from_checkpoint=resume or None)
         return trainer
 
     whole = run(tmp_path / "whole", 6)
     losses = [entry["loss"] for entry in whole.state.log_history if "loss" in entry]
-    assert losses[-1] < losses[0]
+    assert losses[-1] < losses[0] - 0.1
+    assert all(abs(values["gain"]) > 1e-3 for values in list(inertia_scalars(whole.model).values())[1:])
     run(tmp_path / "parts", 3)
     parts = run(tmp_path / "parts", 6, resume=True)
     for (name, a), b in zip(whole.model.named_parameters(), parts.model.parameters(), strict=True):

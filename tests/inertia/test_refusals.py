@@ -18,10 +18,6 @@ def bert() -> Any:
     return transformers.BertModel(transformers.BertConfig(**SIZES, vocab_size=40))
 
 
-def gpt1() -> Any:
-    return transformers.OpenAIGPTModel(transformers.OpenAIGPTConfig(n_layer=1, n_embd=16, n_head=2, vocab_size=40))
-
-
 def opt() -> Any:
     sizes: dict[str, Any] = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "ffn_dim": 16}
     return transformers.OPTModel(transformers.OPTConfig(**sizes, num_attention_heads=2))
@@ -63,7 +59,6 @@ X = torch.zeros(1, 4, 6)
     [
         (bert, {}, r"bert normalises after it adds \(post-norm\)"),
         (bert, {"blocks": "encoder.layer"}, r"encoder\.layer\.0 does not carry its input on: .* \(post-norm\)"),
-        (gpt1, {"blocks": "h"}, r"h\.0 does not carry its input on"),
         (lambda: layers(False), {"blocks": "layers", "example": X}, r"layers\.0 does not carry its input on"),
         (lambda: Plain(PostNorm), {"example": X}, r"body\.blocks\.0 does not carry its input on"),
         (lambda: Plain(InPlace), {"example": X}, "changes its input in place"),

@@ -211,7 +211,12 @@ def specimen(model: nn.Module, weights: Weights, texts: Tensor, vocab_size: int,
     """The copy of `model` with the weights asked for. The model itself stays as it is."""
     if weights not in ("given", "fresh", "perturbed"):
         raise unknown_name("weights", weights, ["given", "fresh", "perturbed"])
-    looked_at = _fresh(model, seed) if weights == "fresh" else _copied(model)
+    if weights != "fresh":
+        looked_at = _copied(model)
+    elif isinstance(model, LanguageModel):
+        looked_at = build_model(model.cfg, seed)
+    else:
+        raise InputError(f"weights 'fresh' need a sympformer model, got {type(model).__name__}: leave them out")
     looked_at = _precise(looked_at.eval(), texts)
     note = _perturb(looked_at, texts, seed) if weights == "perturbed" else ""
     with _SeenDtypes() as dtypes:  # some models work in float32 inside, whatever their weights are
@@ -230,12 +235,6 @@ def _copied(model: nn.Module) -> nn.Module:
         return copy.deepcopy(model)
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise InputError(f"the model cannot be copied, and an audit works on a copy: {error}") from error
-
-
-def _fresh(model: nn.Module, seed: int) -> nn.Module:
-    if not isinstance(model, LanguageModel):
-        raise InputError(f"weights 'fresh' need a sympformer model, got {type(model).__name__}: leave them out")
-    return build_model(model.cfg, seed)
 
 
 def _precise(model: nn.Module, idx: Tensor) -> nn.Module:

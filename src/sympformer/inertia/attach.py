@@ -45,7 +45,12 @@ def accelerate(
     of arguments, a mapping), to try the blocks on; made for models of Hugging Face. Raises InputError where a block is
     no residual step.
     """
-    _refuse_twice(model)
+    if any(hasattr(module, MARK) for module in model.modules()):
+        raise InputError(f"{type(model).__name__} is accelerated already: decelerate it first")
+    if hasattr(getattr(model, "config", None), KEY):
+        raise InputError(
+            "the model was saved accelerated and loaded without its scalars: load it with sympformer.load_accelerated"
+        )
     place = find_blocks(model, blocks)
     chosen = {"integrator": integrator, "damping": damping, "start": dict(start or {}), "per_channel": per_channel}
     InertiaConfig.from_dict({**chosen, "width": 1})  # wrong choices before the trial, which takes longer
@@ -80,7 +85,7 @@ def decelerate(model: Model) -> Model:
     for name in stack.blocks:
         delattr(owner.get_submodule(name), PART)
     delattr(owner, MARK)
-    if getattr(getattr(model, "config", None), KEY, None) is not None:
+    if hasattr(getattr(model, "config", None), KEY):
         delattr(model.config, KEY)
     return model
 
@@ -162,25 +167,11 @@ class Pass(threading.local):
         return x_next if isinstance(output, Tensor) else type(output)([x_next, *output[1:]])
 
 
-def _find_stack(model: nn.Module) -> tuple[nn.Module, Stack] | None:
-    marked = ((module, getattr(module, MARK, None)) for module in model.modules())
-    return next(((module, stack) for module, stack in marked if isinstance(stack, Stack)), None)
-
-
 def _stack(model: nn.Module) -> tuple[nn.Module, Stack]:
-    found = _find_stack(model)
-    if found is None:
-        raise InputError(f"{type(model).__name__} is not accelerated")
-    return found
-
-
-def _refuse_twice(model: nn.Module) -> None:
-    if _find_stack(model) is not None:
-        raise InputError(f"{type(model).__name__} is accelerated already: decelerate it first")
-    if getattr(getattr(model, "config", None), KEY, None) is not None:
-        raise InputError(
-            "the model was saved accelerated and loaded without its scalars: load it with sympformer.load_accelerated"
-        )
+    for module in model.modules():
+        if isinstance(stack := getattr(module, MARK, None), Stack):
+            return module, stack
+    raise InputError(f"{type(model).__name__} is not accelerated")
 
 
 # --- where a model keeps its residual blocks
