@@ -1,6 +1,6 @@
 "use strict";
 // Physics by depth: a line a model, the slider's place as a dotted line, the figures there in words.
-const FRAME = {width: 320, height: 150, left: 56, right: 8, top: 8, bottom: 14};
+const FRAME = {width: 320, height: 150, left: 56, right: 8, top: 8, bottom: 17};
 const DASHES = ["", "6 3", "2 2", "8 3 2 3"];
 const charts = []; // what to call when the slider moves
 
@@ -31,7 +31,7 @@ function chart(name, title, owners) {
     make("line", {class: "grid", x1: left, x2: width - right, y1: up(value), y2: up(value)}),
     label(left - 5, up(value) + 3, "end", short(value)),
   ]);
-  const ends = [label(left, height - 2, "start", "embedding"), label(width - right, height - 2, "end", "last layer")];
+  const ends = [label(left, height - 4, "start", "embedding"), label(width - right, height - 4, "end", "last layer")];
   const now = make("line", {class: "now", y1: top, y2: height - bottom}), said = make("figcaption");
   const curves = owners.map((model) => curve(model, name, across, up));
   charts.push(() => {

@@ -13,12 +13,14 @@ AXES = {
 }
 SHOWN = {"momenta": "momenta", "lines": "attention", "trails": "trails", "names": "names"}
 NO_LENS = "This model's guesses cannot be read off its states."
+MOST_TEXT = 300  # characters of the text above the page
 QUANTITIES = BY_STAGE | BY_LAYER | SCALARS
 
 
 def page(subjects: Sequence[Subject], text: str, notes: Sequence[str] = ()) -> Html:
     """The whole page. notes: what a reader should know, such as what was left out."""
-    title = f"{_listed([subject.name for subject in subjects])} at work"
+    *others, last = [subject.name for subject in subjects]
+    title = f"{', '.join(others)}{' and ' if others else ''}{last} at work"
     scenes = [scene(subject) for subject in subjects]
     parts = [
         _header(title, text, [*notes, *(f"{s.name}: {s.note}" for s in subjects if s.note)]),
@@ -29,25 +31,17 @@ def page(subjects: Sequence[Subject], text: str, notes: Sequence[str] = ()) -> H
     return document(title, *parts, styles=[asset(__package__, "style.css")], scripts=scripts)
 
 
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
 def _header(title: str, text: str, notes: list[str]) -> Html:
+    line = "".join(c if c.isprintable() else " " for c in text)  # nothing in it turns the line round
+    line = line if len(line) <= MOST_TEXT else f"{line[:MOST_TEXT]} …"
+    links = tag("a", "Trajectories", href="#models"), tag("a", "Physics by depth", href="#physics")
     return tag(
         "header",
         tag("h1", title),
-        tag("p", "The text: ", tag("q", tag("bdi", _cut(text)))),
+        tag("p", "The text: ", tag("q", tag("bdi", line))),
         tag("ul", *(tag("li", note) for note in notes), class_="notes") if notes else "",
-        tag("nav", tag("a", "Trajectories", href="#models"), tag("a", "Physics by depth", href="#physics"),
-            theme_button(), aria_label="Sections"),
-    )  # fmt: skip
-
-
-def _cut(text: str, most: int = 300) -> str:
-    """The beginning of a text, on one line, with nothing in it that turns the line round."""
-    line = "".join(c if c.isprintable() else " " for c in text)
-    return line if len(line) <= most else f"{line[:most]} …"
+        tag("nav", *links, theme_button(), aria_label="Sections"),
+    )
 
 
 def _controls() -> Html:

@@ -75,26 +75,22 @@ def hamiltonian_of(layer: Any, causal: bool) -> str:
         return "No Hamiltonian: a gradient step moves its tokens without momentum."
     if not layer.stepper.inertial:
         return "No Hamiltonian: a Nesterov step has a velocity, and no energy of its own."
-    oracle = layer.attention
-    rows = "with full visibility, exactly" if not causal else "row by row, as the causal mask leaves it"
-    if isinstance(oracle, SoftmaxAttention):
-        if not oracle.tied or oracle.mobility.kind == "free":
-            return _formula("A x and a symmetric B")
-        if oracle.form in ("own", "newton"):
+    part, needs = layer.attention, ""
+    if isinstance(part, SoftmaxAttention):
+        kind, needs = "softmax", "" if part.tied and part.mobility.kind != "free" else "A x and a symmetric B"
+        if not needs and part.form in ("own", "newton"):
             return "The Hamiltonian of each token by itself, with the keys that it sees held fixed."
-        return f"The Hamiltonian of the softmax system, {rows}."
-    if isinstance(oracle, LinearAttention):
+    elif isinstance(part, LinearAttention):
+        kind, needs = "linear", "" if part.value == "spd" else "symmetric A and V"
+    else:
+        return "No Hamiltonian is known of layers of this kind."
+    if needs:
         return (
-            f"The Hamiltonian of the linear system, {rows}." if oracle.value == "spd" else _formula("symmetric A and V")
+            f"Free matrices, where a Hamiltonian needs {needs}: the force is no gradient, and these energies are what"
+            " the formulas give."
         )
-    return "No Hamiltonian is known of layers of this kind."
-
-
-def _formula(needs: str) -> str:
-    return (
-        f"Free matrices, where a Hamiltonian needs {needs}: the force is no gradient, and these energies are"
-        " what the formulas give."
-    )
+    rows = "row by row, as the causal mask leaves it" if causal else "with full visibility, exactly"
+    return f"The Hamiltonian of the {kind} system, {rows}."
 
 
 # --- measures of any set of tokens
