@@ -53,7 +53,7 @@ def data_island(name: str, value: object) -> Html:
 
 
 def document(title: str, *body: object, styles: Sequence[Html] = (), scripts: Iterable[Html] = ()) -> Html:
-    """The whole page. The common look comes before `styles`, the theme button's script before `scripts`."""
+    """The whole page. The common look comes before `styles`, its script before `scripts`."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -63,7 +63,7 @@ def document(title: str, *body: object, styles: Sequence[Html] = (), scripts: It
         tag("title", title),
         tag("style", asset(__package__, "base.css"), *styles),
     )
-    programs = [tag("script", script) for script in (asset(__package__, "theme.js"), *scripts)]
+    programs = [tag("script", script) for script in (asset(__package__, "base.js"), *scripts)]
     whole = tag("html", head, tag("body", *body, *programs), lang="en")
     return joined([Html("<!doctype html>\n"), whole, "\n"])
 

@@ -95,7 +95,7 @@ def test_nothing_in_the_results_becomes_markup() -> None:
         beside={EVIL: {"gpt": 1.0}}, scored=EVIL,
     )  # fmt: skip
     tree = tree_of(results)
-    assert len(tree.all("script")) == 2  # the theme button and the tables
+    assert len(tree.all("script")) == 1
     assert len(tree.all("style")) == 1
     assert all((node.attributes["src"] or "").startswith("data:") for node in tree.all("img"))
     assert not [key for node in tree.walk() for key in node.attributes if key.startswith("on")]

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from sympformer.files import tidy, write
-from sympformer.pages import Html, asset, document, joined, tag, theme_button, write_page
+from sympformer.pages import Html, document, joined, tag, theme_button, write_page
 from sympformer.progress import steps_with_progress
 from sympformer.studies.results import tables
 from sympformer.studies.results.plots import UNITS, X_LABELS, Picture, pictures, style
@@ -91,8 +91,7 @@ def page(results: Results, drawn: Sequence[Picture]) -> Html:
         tag("nav", *(tag("a", title, href=f"#{ids[title]}") for title in shown), theme_button(), aria_label="Sections"),
     )
     sections = [tag("section", tag("h2", title), part, id=ids[title]) for title, part in shown.items()]
-    look, script = asset(__package__, "style.css"), asset(__package__, "script.js")
-    return document(results.title, header, tag("main", *sections), styles=[look], scripts=[script])
+    return document(results.title, header, tag("main", *sections))
 
 
 def verdict(results: Results) -> Html:

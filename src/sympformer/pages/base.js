@@ -1,4 +1,10 @@
 "use strict";
+// Light or dark: as the system has it, until the button says otherwise.
+document.getElementById("theme").addEventListener("click", () => {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+});
 // Sorting: a head's button sorts the ranked rows by their cells' data-sort; cells without one stay last.
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells];

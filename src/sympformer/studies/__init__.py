@@ -1,1 +1,0 @@
-"""What a researcher runs: flows, benchmarks, scores, comparisons and their reports."""

@@ -1,1 +1,0 @@
-"""What training and generation cost, measured so that a noisy machine cannot fake it."""

@@ -1,1 +1,0 @@
-"""Particle flows raced by kernel passes, and their pictures."""

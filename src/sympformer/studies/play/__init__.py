@@ -1,1 +1,0 @@
-"""`sympformer play`: a flow that runs live in the browser."""
