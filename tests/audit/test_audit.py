@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import sympformer as sf
-from sympformer.audit import AuditReport, AuditRow, assert_causal, audit_model, checks
+from sympformer.audit import AuditRow, assert_causal, audit_model, checks
 from sympformer.audit.auditor import CHECKS, FUTURE
 from sympformer.audit.report import MEANINGS
 from sympformer.errors import InputError
@@ -51,7 +51,7 @@ def test_our_models_pass(name: str, preset: str) -> None:
     assert report.passed, report.worst.sentence
     assert (report.length, report.vocab_size, report.precision) == (18, 50, "float64")
     assert [(row.weights, row.check) for row in report.rows] == [(w, c) for w in ("given", "perturbed") for c in CHECKS]
-    assert all(row.tried and row.note == "" for row in report.rows)
+    assert all(row.deviation is not None and row.note == "" for row in report.rows)
 
 
 @pytest.mark.parametrize("fault", toys.FAULTS)
@@ -97,10 +97,10 @@ def test_what_is_not_tried_is_said() -> None:
     rows = rows_of(build(toys.OneHot), vocab_size=toys.VOCAB)
     for check, reason in (("adversarial", "no nn.Embedding"), ("cache", "no cache")):
         assert rows[check].passed
-        assert not rows[check].tried
+        assert rows[check].deviation is None
         assert reason in rows[check].note
         assert reason in rows[check].sentence
-    assert rows["causality"].tried
+    assert rows["causality"].deviation is not None
 
 
 def test_precision_is_as_good_as_the_model_allows() -> None:
@@ -188,14 +188,15 @@ def test_length_is_found_where_the_model_does_not_tell() -> None:
     assert audit_model(build(toys.OneHot), vocab_size=toys.VOCAB).length == 80
 
 
-def test_a_cache_that_raises_fails_in_its_own_words_and_reports_round_trip() -> None:
+def test_a_cache_that_raises_fails_in_its_own_words_and_reports_are_plain_values() -> None:
     report = audit_model(build(lambda: toys.Cached(toys.breaks)), length=toys.LENGTH)
     row = next(row for row in report.rows if row.check == "cache")
     assert row.deviation == math.inf
     assert "RuntimeError: out of luck" in row.sentence
-    text = json.dumps(report.to_dict(), allow_nan=False)
-    assert AuditReport.from_dict(json.loads(text)) == report
-    assert json.loads(text)["passed"] is False
+    plain = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert plain["passed"] is False
+    assert [float(r["deviation"]) for r in plain["rows"]] == [r.deviation for r in report.rows]
+    assert [r["sentence"] for r in plain["rows"]] == [r.sentence for r in report.rows]
     assert set(MEANINGS) == set(CHECKS)
 
 
@@ -206,7 +207,6 @@ def test_an_encoder_may_see_the_future_where_it_is_asked_to(causal: bool) -> Non
     verdicts = {row.check: row.verdict for row in report.rows if row.weights == "perturbed"}
     future = "holds" if causal else "sees the future, as asked"
     assert verdicts == dict.fromkeys(CHECKS, "holds") | dict.fromkeys(FUTURE, future) | {"cache": "not tried"}
-    assert AuditReport.from_dict(report.to_dict()) == report
     if not causal:
         assert report.worst.check not in FUTURE
         with pytest.raises(AssertionError, match=r"causality .perturbed weights.: sees the future, as asked"):

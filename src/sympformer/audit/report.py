@@ -33,11 +33,6 @@ class AuditRow:
     asked: bool = False
 
     @property
-    def tried(self) -> bool:
-        """Whether the check could be made."""
-        return self.deviation is not None
-
-    @property
     def passed(self) -> bool:
         """Whether nothing was found; a check that was not tried has found nothing."""
         return self.deviation is None or self.asked or self.deviation <= self.tolerance
@@ -96,17 +91,8 @@ class AuditReport:
         return max(self.rows, key=lambda r: -1.0 if r.deviation is None or r.asked else r.deviation / r.tolerance)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, which has no infinity."""
-        rows = [asdict(row) | {"passed": row.passed} for row in self.rows]
+        """Plain values for JSON, which has no infinity; every row with its sentence."""
+        rows = [asdict(row) | {"passed": row.passed, "sentence": row.sentence} for row in self.rows]
         for row in rows:
             row["deviation"] = "inf" if row["deviation"] == math.inf else row["deviation"]
         return asdict(self) | {"passed": self.passed, "rows": rows}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "AuditReport":
-        """The report that `to_dict` wrote."""
-        rows = [{name: value for name, value in row.items() if name != "passed"} for row in values["rows"]]
-        for row in rows:
-            row["deviation"] = None if row["deviation"] is None else float(row["deviation"])
-        own = {name: values[name] for name in ("precision", "length", "vocab_size", "seed")}
-        return cls([AuditRow(**row) for row in rows], **own)

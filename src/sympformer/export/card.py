@@ -6,7 +6,6 @@ from typing import Any
 
 import yaml
 
-from sympformer.audit import AuditReport
 from sympformer.data.hub import HUB
 from sympformer.models import ModelConfig
 from sympformer.nn import STEPPERS
@@ -66,7 +65,7 @@ instructions. Bundled source: MIT licence.
 
 def card(place: str, cfg: ModelConfig, parameters: int, record: dict[str, Any]) -> str:
     """The whole README.md. place: OWNER/NAME on a hub, or the folder's name."""
-    name, report = model_name(record["config"]["model"], cfg), AuditReport.from_dict(record["audit"])
+    name, report = model_name(record["config"]["model"], cfg), record["audit"]
     return PAGE.format(
         head=yaml.safe_dump(front_matter(place, name, record), sort_keys=False, allow_unicode=True),
         title=plain(place),
@@ -80,9 +79,9 @@ def card(place: str, cfg: ModelConfig, parameters: int, record: dict[str, Any]) 
         model=_table(_model(name, cfg, parameters, record)),
         training=_table(_training(cfg, record)),
         results=_results(record),
-        verdict="passed" if report.passed else "**failed**",
-        checks=len(report.rows),
-        failures="".join(f"\n\n- {row.sentence}" for row in report.failures),
+        verdict="passed" if report["passed"] else "**failed**",
+        checks=len(report["rows"]),
+        failures="".join(f"\n\n- {row['sentence']}" for row in report["rows"] if not row["passed"]),
         context=cfg.block_size,
     )
 

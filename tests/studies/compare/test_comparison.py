@@ -281,6 +281,7 @@ def test_a_failed_audit_is_not_ranked(copy: Path) -> None:
     file = copy / "runs/symp-tied/final-seed1/score.json"
     failed = json.loads(file.read_text())
     failed["audit"]["passed"] = failed["audit"]["rows"][0]["passed"] = False
+    failed["audit"]["rows"][0]["deviation"] = "inf"  # as a check that raised has it
     file.write_text(json.dumps(failed))
     assert again(copy) == 0
     results = Results.load(copy / "results.json")

@@ -232,7 +232,7 @@ def _worst_audit(runs: Sequence[Run]) -> dict[str, Any] | None:
 
     def badness(audit: dict[str, Any]) -> tuple[bool, float]:
         measured = [row for row in audit["rows"] if row["deviation"] is not None]
-        return not audit["passed"], max((row["deviation"] / row["tolerance"] for row in measured), default=0.0)
+        return not audit["passed"], max((float(row["deviation"]) / row["tolerance"] for row in measured), default=0.0)
 
     return max((run.score["audit"] for run in runs if run.score is not None), key=badness, default=None)
 
