@@ -84,7 +84,6 @@ def test_sliders_change_what_they_say(visit: Visitor, file: Path) -> None:
     slide(page, "n", 128)
     assert len(positions(page)) == 256
     page.click("#step")
-    page.select_option("#damping", "log-linear")
     before = positions(page)
     for name, value in {"a1": 0.5, "ba": 45, "r": 1.5, "m": 0.7, "h": 0.1}.items():
         slide(page, name, value)
@@ -93,10 +92,8 @@ def test_sliders_change_what_they_say(visit: Visitor, file: Path) -> None:
     settings = page.evaluate("Playground.described(0, Playground.settings(), [0, 0])")
     assert settings["damping"] == {"r": 1.5, "m": 0.7, "t0": 1}
     assert settings["h"] == 0.1
-    page.select_option("#damping", "constant")
-    assert not page.locator("#r").is_visible()
     page.select_option("#integrator", "nesterov")  # it asks for no damping
-    assert not page.locator("#damping").is_visible()
+    assert not page.locator("#r").is_visible()
     slide(page, "a1", -1)
     assert page.locator("#a1 + output").inner_text() == "0.05"  # must be positive here
     page.select_option("#system", "softmax_own")
@@ -167,7 +164,7 @@ def test_a_hostile_address_is_data(visit: Visitor, file: Path, fragment: str, sa
 
 
 def test_a_step_too_large_is_said(visit: Visitor, file: Path) -> None:
-    seen = visit(file, fragment="#system=quadratic&a1=2&h=1&h1=0.1&integrator=presymp_euler&damping=constant&m=0")
+    seen = visit(file, fragment="#system=quadratic&a1=2&h=1&h1=0.1&integrator=presymp_euler&r=0")
     seen.page.locator("#step").evaluate("button => { for (let k = 0; k < 60; k++) button.click(); }")
     said: Any = seen.page.locator("#said").text_content()
     assert "with momentum left all bounds" in said

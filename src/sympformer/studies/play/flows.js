@@ -82,12 +82,7 @@ const Flows = (() => {
             const own = weighted(half.map((value) => value + 1), PAx);
             return weighted(z, form === "paper" ? plus(own, 1, sums(P, weighted(half, Ax))) : own);
           },
-          firstOrder: () => times(B, PAx),
         };
-      },
-      kinetic(x, y) {
-        const z = heights(x);
-        return rowInner(y, times(B, y)).reduce((sum, value, i) => sum + value / z[i], 0) / 2;
       },
       potential: (x) => -heights(x).reduce((sum, value) => sum + value, 0) / 2,
       bound: null,
@@ -97,7 +92,7 @@ const Flows = (() => {
   /**
    * Linear attention, A symmetric positive definite, V = -B. One state S = sum_j x_j y_j' serves both:
    *
-   *     velocity_i = S' A x_i / N        force_i = V x_i - A S y_i / N        first order: y_j = V x_j in the velocity
+   *     velocity_i = S' A x_i / N        force_i = V x_i - A S y_i / N
    *     H = 1/2 sum_i <y_i, velocity_i> - 1/2 sum_i x_i' V x_i
    */
   const linear = ({ A, B }) => {
@@ -115,22 +110,18 @@ const Flows = (() => {
         const [s11, s12, s21, s22] = state(x, y);
         return times([s11, s21, s12, s22], Ax);
       };
-      return {
-        velocity, force: (y) => plus(Vx, -1, times(A, times(state(x, y), y))), firstOrder: () => velocity(Vx),
-      };
+      return { velocity, force: (y) => plus(Vx, -1, times(A, times(state(x, y), y))) };
     };
-    return {
-      at, kinetic: (x, y) => inner(y, at(x).velocity(y)) / 2, potential: (x) => -inner(x, times(V, x)) / 2, bound: 0,
-    };
+    return { at, potential: (x) => -inner(x, times(V, x)) / 2, bound: 0 };
   };
 
   /** Independent oscillators: H = 1/2 |y|^2 + 1/2 sum_i x_i' A x_i, A symmetric positive definite. */
   const quadratic = ({ A }) => ({
     at(x) {
       const pull = scaled(-1, times(A, x));
-      return { velocity: (y) => y, force: () => pull, firstOrder: () => pull };
+      return { velocity: (y) => y, force: () => pull };
     },
-    kinetic: (x, y) => inner(y, y) / 2, potential: (x) => inner(x, times(A, x)) / 2, bound: 0,
+    potential: (x) => inner(x, times(A, x)) / 2, bound: 0,
   });
 
   /**
@@ -163,10 +154,8 @@ const Flows = (() => {
             const total = sums(W, new Float64Array(2 * N).fill(1));
             return plus(plus(x.map((value, k) => value * total[k]), -1, sums(W, x)), -1, gradient);
           },
-          firstOrder: () => scaled(-1, sums(K, gradient)),
         };
       },
-      kinetic: (x, y) => inner(y, sums(kernel(x), y)) / 2,
       potential: (x) => times([c, s, -s, c], x).reduce((sum, value, k, u) =>
         sum + (k % 2 ? stiff * (value - (u[k - 1] ** 2 - 1) / 2) ** 2 : soft * value ** 2) / 2, 0),
       bound: 0,
@@ -247,8 +236,11 @@ const Flows = (() => {
       const total = (i) => one[i].map((value, k) => (value + 2 * two[i][k] + 2 * three[i][k] + four[i][k]) / 6);
       return [plus(x, h, total(0)), plus(y, h, total(1))];
     },
-    /** x+ = x + h (first-order field at x): what a classical attention layer does. */
-    gradient_flow: (oracle, x, y, { h }) => [plus(x, h, oracle(x).firstOrder()), y],
+    /** x+ = x + h F(x, G(x, 0)): what a classical attention layer does. */
+    gradient_flow(oracle, x, y, { h }) {
+      const field = oracle(x);
+      return [plus(x, h, field.velocity(field.force(scaled(0, y)))), y];
+    },
     /** u = x + (k-1)/(k+2) h y        x+ = u - h^2 grad F(u)        y+ = (x+ - x)/h, in Euclidean space. */
     nesterov(oracle, x, y, { k, h }) {
       const u = plus(x, nesterovFactor(k) * h, y), next = plus(u, h * h, oracle(u).force(scaled(0, y)));
@@ -261,6 +253,7 @@ const Flows = (() => {
   /** A run from x0, at rest unless y0 says otherwise. `advance()` takes one step; `evaluations` counts kernel calls. */
   const run = ({ system, integrator, damping, h, x0, y0 }) => {
     const flow = systems[system.name](system), schedule = logLinear(damping);
+    flow.kinetic = (x, y) => inner(y, flow.at(x).velocity(y)) / 2;
     const state = {
       flow, x: Float64Array.from(x0), y: y0 ? Float64Array.from(y0) : new Float64Array(x0.length),
       k: 0, t: schedule.t0, evaluations: 0, history: undefined,

@@ -3,7 +3,6 @@
 const Playground = (() => {
   const by = (id) => document.getElementById(id);
   const form = by("controls"), controls = [...form.elements].filter((field) => field.name && field.name !== "chosen");
-  const DAMPED = { nesterov: ["r"], constant: ["m"], "log-linear": ["r", "m"] };
   const UNDAMPED = ["plain_euler", "nesterov", "gradient_flow"]; // they do not ask for alpha(t)
   const KEPT = 600, TOO_FAR = 1e4, NEAR = 22; // states, units, pixels
   const { short } = Pictures;
@@ -22,7 +21,7 @@ const Playground = (() => {
     const system = { name: set.system, length: set.length, valley: A };
     return {
       system: { ...system, A: Flows.symmetric(...A), B: Flows.symmetric(...B) },
-      damping: { r: set.damping === "constant" ? 0 : set.r, m: set.damping === "nesterov" ? 0 : set.m, t0: 1 },
+      damping: { r: set.r, m: set.m, t0: 1 },
       integrator: which === 0 ? set.integrator : "gradient_flow", h: which === 0 ? set.h : set.h1, x0, y0,
     };
   };
@@ -138,11 +137,10 @@ const Playground = (() => {
     for (const name of ["a1", "a2"]) by(name).min = set.system.startsWith("softmax") ? -2 : 0.05;
     for (const field of controls.filter(({ type }) => type === "range")) {
       const kind = field.closest("label").dataset.of;
-      const asked = kind === "damping" ? damped && DAMPED[set.damping].includes(field.name) : !kind || uses.includes(kind);
+      const asked = kind === "damping" ? damped : !kind || uses.includes(kind);
       field.closest("label").hidden = !asked;
       field.nextElementSibling.textContent = short(+field.value);
     }
-    by("damping").closest("label").hidden = !damped;
     for (const text of by("about").children) text.hidden = text.dataset.system !== set.system;
   };
 
