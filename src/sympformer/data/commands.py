@@ -1,15 +1,12 @@
 """The commands `sympformer data prepare` and `sympformer data info`."""
 
 import time
-from typing import TYPE_CHECKING
 
 from sympformer.data.config import DataConfig
 from sympformer.errors import InputError
+from sympformer.tables import Head, terminal_table
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from sympformer.data.tokens import Sheet
+HEADS = [Head("split", left=True), *map(Head, ("documents", "tokens", "MB of text", "bytes per token"))]
 
 
 def prepare(data: DataConfig, out: str | None = None) -> None:
@@ -49,29 +46,20 @@ def info(data: str, check: bool = False, preview: int = 0) -> None:
     tokens = Tokens.open(data, check)
     sheet, known = tokens.sheet, tokens.sheet.tokenizer
     console = Console(highlight=False, soft_wrap=True)
-    console.print(f"corpus     {sheet.corpus}", markup=False)
-    console.print(f"split      {sheet.split}", markup=False)
     sizes = f"{known['vocab_size']:,} tokens (padded {known['padded_vocab_size']:,}), sha256 {known['sha256'][:12]}"
-    console.print(f"tokenizer  {known['name']}, {sizes}", markup=False)
-    for note in sheet.notes:
-        console.print(f"note       {note}", markup=False)
-    console.print(_table(sheet))
+    lines = [("corpus", sheet.corpus), ("split", sheet.split), ("tokenizer", f"{known['name']}, {sizes}")]
+    for name, text in (*lines, *(("note", note) for note in sheet.notes)):
+        console.print(f"{name:10} {text}", markup=False)
+    rows = [
+        (name, f"{s.documents:,}", f"{s.tokens:,}", f"{s.bytes / 1e6:,.2f}", f"{s.bytes / max(1, s.tokens):.2f}")
+        for name, s in sheet.splits.items()
+    ]
+    console.print(terminal_table("", HEADS, rows))
     if check:
         console.print("checksums are right")
     for name in sheet.splits if preview else ():
         text = tokens.tokenizer.decode(tokens.tokens(name)[:preview])
         console.print(f"\n{name}:\n{text}", markup=False)
-
-
-def _table(sheet: "Sheet") -> "Table":
-    from rich.table import Column, Table
-
-    heads = ("documents", "tokens", "MB of text", "bytes per token")
-    table = Table("split", *(Column(head, justify="right") for head in heads))
-    for name, split in sheet.splits.items():
-        counts = (f"{split.documents:,}", f"{split.tokens:,}", f"{split.bytes / 1e6:,.2f}")
-        table.add_row(name, *counts, f"{split.bytes / max(1, split.tokens):.2f}")
-    return table
 
 
 COMMANDS = {"prepare": prepare, "info": info}

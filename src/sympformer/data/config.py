@@ -47,7 +47,12 @@ class DataConfig:
         asked = [f.name for f in fields(self) if f.name != "folder" and getattr(self, f.name) != f.default]
         if self.folder is not None and asked:
             raise InputError(f"data.folder holds tokens already: leave it out, or data.{', data.'.join(asked)}")
-        self._check_shares()
+        shares = (self.validation, self.test)
+        if not (all(share == 0 or LEAST_SHARE <= share < 1 for share in shares) and sum(shares) < 1):
+            raise InputError(
+                f"data.validation {self.validation} and data.test {self.test} are shares of the text: each 0, to hold "
+                f"nothing out, or at least {LEAST_SHARE:g}, and together below 1"
+            )
         if self.limit is not None and self.limit < 1:
             raise InputError(f"data.limit {self.limit} is not a positive number of documents")
         if not 0 <= self.overlap_words <= LONGEST_RUN:
@@ -64,16 +69,6 @@ class DataConfig:
             raise InputError(
                 f"unknown encoding {self.encoding!r}: give one such as utf-8, cp1252, latin-1 or utf-16"
             ) from None
-
-    def _check_shares(self) -> None:
-        shares = (self.validation, self.test)
-        if not (all(0 <= share < 1 for share in shares) and sum(shares) < 1):
-            raise InputError(
-                f"data.validation {self.validation} and data.test {self.test} are shares of the text: each from 0 to "
-                "below 1, together below 1"
-            )
-        if any(0 < share < LEAST_SHARE for share in shares):
-            raise InputError(f"data.validation and data.test are at least {LEAST_SHARE:g}, or 0 to hold nothing out")
 
     def shares(self) -> dict[str, float]:
         """The splits to hold out, with their shares of the text."""

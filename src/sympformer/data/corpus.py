@@ -36,6 +36,7 @@ STORIES = 20_000  # in stories.jsonl.xz, which the code at commit f10bd74 wrote:
 # train.csv, validation.jsonl.gz, valid-00000-of-00002.parquet, stories-train.txt, or a folder of such a name
 NAMED = re.compile(r"^(?:.*[-_.])?(train|training|validation|valid|val|dev|test)(?:[-_.]?\d+(?:-of-\d+)?)?$")
 MEANS = {"training": "train"} | hub.ALIASES
+UNKNOWN, BINARY, EMPTY = "unknown ending", "binary, or text that needs data.encoding utf-16", "empty"  # not read
 NAMES = 5  # files left out that are named
 SEVERAL = 20  # blank lines that may well separate documents
 
@@ -125,9 +126,8 @@ def _clean(texts: Iterable[str], limit: int | None) -> Iterator[str]:
 
 def _on_disk(config: DataConfig, path: Path) -> Corpus:
     found, left_out = _readable(path, config)
-    parts, ignored = _by_split(path, found)
-    left_out["no split in the name"] = ignored
-    notes = [_printable(f"left out {_listed(path, rest)} ({why})") for why, rest in left_out.items() if rest]
+    parts, left_out["no split in the name"] = _by_split(path, found)
+    notes = [f"left out {_listed(path, rest)} ({why})" for why, rest in left_out.items() if rest]
     notes += [note for part in parts.values() if len(part) == 1 for note in _taken_whole(part[0], config)]
     sources = [_source(name, file) for name, part in parts.items() for file in part]
     identity = {"files": [[said["split"], format_of(Path(said["file"])), said["sha256"]] for said in sources]}
@@ -156,35 +156,31 @@ def _texts(corpus: Corpus, part: list[Path]) -> Iterator[str]:
         before += file.stat().st_size
 
 
-def _readable(path: Path, config: DataConfig) -> tuple[list[Path], dict[str, list[Path]]]:
+def _readable(root: Path, config: DataConfig) -> tuple[list[Path], dict[str, list[Path]]]:
     """The files that are read, in a fixed order, and the others by the reason why; hidden ones without a word."""
-    formats = ", ".join(READERS)
-    if not path.is_dir():
-        if not path.is_file():
-            raise InputError(f"{path} is not a regular file: give one that can be read from beginning to end, twice")
-        if format_of(path) is None:
-            raise InputError(f"cannot tell the format of {path}: expected one of {formats}, plain or with .gz")
-        if is_binary(path, config.encoding):
-            raise InputError(f"{path} has zero bytes: it is not text, or text that needs data.encoding utf-16")
-        return [path], {}
-    found, binary = list[Path](), "binary, or text that needs data.encoding utf-16"
-    left_out: dict[str, list[Path]] = {"unknown ending": [], binary: [], "empty": []}
-    for file in sorted(path.rglob("*")):
-        if any(part.startswith(".") for part in file.relative_to(path).parts) or not file.is_file():
-            continue
-        if format_of(file) is None:
-            left_out["unknown ending"].append(file)
-        elif file.stat().st_size == 0:
-            left_out["empty"].append(file)
-        elif is_binary(file, config.encoding):
-            left_out[binary].append(file)
-        else:
-            found.append(file)
+    if not root.is_dir() and not root.is_file():
+        raise InputError(f"{root} is not a regular file: give one that can be read from beginning to end, twice")
+    by_reason: dict[str, list[Path]] = {"": [], UNKNOWN: [], BINARY: [], EMPTY: []}
+    for file in sorted(root.rglob("*")) if root.is_dir() else [root]:
+        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(root).parts):
+            by_reason[_unfit(file, config.encoding)].append(file)
+    found = by_reason.pop("")
     if not found:
-        others = [f"{_listed(path, rest)} ({why})" for why, rest in left_out.items() if rest]
-        why = f"; it has {'; '.join(others)}" if others else ""
-        raise InputError(_printable(f"folder {path} holds no file that can be read ({formats}){why}"))
-    return found, left_out
+        others = "; ".join(f"{_listed(root, rest)} ({why})" for why, rest in by_reason.items() if rest)
+        formats = ", ".join(READERS)
+        raise InputError(
+            f"{root} holds nothing that can be read ({formats}, plain or with .gz)" + (f": {others}" if others else "")
+        )
+    return found, by_reason
+
+
+def _unfit(file: Path, encoding: str) -> str:
+    """Why a file is not read, if there is a reason."""
+    if format_of(file) is None:
+        return UNKNOWN
+    if file.stat().st_size == 0:
+        return EMPTY
+    return BINARY if is_binary(file, encoding) else ""
 
 
 def _by_split(root: Path, found: list[Path]) -> tuple[dict[str, list[Path]], list[Path]]:
@@ -201,11 +197,9 @@ def _by_split(root: Path, found: list[Path]) -> tuple[dict[str, list[Path]], lis
 
 
 def _split_name(root: Path, file: Path) -> str:
-    if file == root:
-        return ""
-    stem = Path(file.name.lower().removesuffix(".gz")).stem
-    for part in (stem, *(parent.lower() for parent in file.relative_to(root).parts[:-1])):
-        if match := NAMED.match(part):
+    folders = file.relative_to(root).parts[:-1]
+    for part in (Path(file.name.removesuffix(".gz")).stem, *folders) if file != root else ():
+        if match := NAMED.match(part.lower()):
             return MEANS.get(match.group(1), match.group(1))
     return ""
 
@@ -214,12 +208,10 @@ def _taken_whole(file: Path, config: DataConfig) -> Iterator[str]:
     """A sentence where a file that is alone is one document, though something may stand between several."""
     if config.separator != "file" or format_of(file) != ".txt":
         return
-    text = beginning(file, config.encoding)
-    blank = len(BLANK_LINES.findall(text)) >= SEVERAL
-    if blank or END_OF_TEXT in text:
-        found, separator = (
-            ("many blank lines", "blank") if END_OF_TEXT not in text else (END_OF_TEXT, repr(END_OF_TEXT))
-        )
+    text, found, separator = beginning(file, config.encoding), "many blank lines", "blank"
+    if END_OF_TEXT in text:
+        found, separator = END_OF_TEXT, repr(END_OF_TEXT)
+    if END_OF_TEXT in text or len(BLANK_LINES.findall(text)) >= SEVERAL:
         yield (
             f"{_printable(file.name)} is one document, though it has {found}: say --data.separator {separator} "
             f"(data prepare: --separator {separator}) where that stands between documents"
@@ -227,9 +219,9 @@ def _taken_whole(file: Path, config: DataConfig) -> Iterator[str]:
 
 
 def _listed(root: Path, some: list[Path]) -> str:
-    names = [str(file.relative_to(root)) for file in some[:NAMES]]
+    names = [str(file.relative_to(root)) if file != root else file.name for file in some[:NAMES]]
     names += [f"{len(some) - NAMES:,} more"] if len(some) > NAMES else []
-    return f"{len(some):,} file{'s' if len(some) > 1 else ''}: {', '.join(names)}"
+    return _printable(f"{len(some):,} file{'s' if len(some) > 1 else ''}: {', '.join(names)}")
 
 
 def _printable(sentence: str) -> str:

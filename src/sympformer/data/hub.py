@@ -46,13 +46,9 @@ def streams(wanted: HubSet, column: str) -> dict[str, Iterator[str]]:
 
 
 def _texts(wanted: HubSet, split: str, column: str) -> Iterator[str]:
-    rows = iter(_load(wanted)[split])
-    for number in range(1, 1 << 62):
-        with _friendly(wanted.repo):
-            row = next(rows, None)
-        if row is None:
-            return
-        yield as_text(row, column, f"dataset {wanted.repo}, {split} row {number}")
+    with _friendly(wanted.repo):
+        for number, row in enumerate(_load(wanted)[split], start=1):
+            yield as_text(row, column, f"dataset {wanted.repo}, {split} row {number}")
 
 
 @cache
@@ -90,15 +86,16 @@ def _friendly(repo: str) -> Iterator[None]:
     unreachable: tuple[type[BaseException], ...] = (OSError, *HfHubHTTPError.__bases__)
     try:
         yield
+    except InputError:
+        raise
     except DatasetNotFoundError as error:
         raise InputError(f"the hub has no public dataset {repo!r}: check the name") from error
     except (DatasetsError, ValueError, RuntimeError, *unreachable) as error:
-        found = isinstance(error, DatasetsError | FileNotFoundError | ValueError | RuntimeError)
-        lines = str(error).strip().splitlines()
-        reason = lines[0].rstrip(".") if lines else type(error).__name__
-        if found and "LocalEntryNotFound" not in str(error):
+        nowhere = "LocalEntryNotFound" in str(error)  # neither on the hub nor in the cache
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        if isinstance(error, DatasetsError | FileNotFoundError | ValueError | RuntimeError) and not nowhere:
             raise InputError(f"the hub's dataset {repo!r} cannot be read: {reason}") from error
-        reason = "no answer" if "LocalEntryNotFound" in str(error) else reason  # neither on the hub nor in the cache
         raise InputError(
-            f"no connection to the hub while reading {repo!r} ({reason}): check the network and try again"
+            f"no connection to the hub while reading {repo!r} ({'no answer' if nowhere else reason}): check the "
+            "network and try again"
         ) from error

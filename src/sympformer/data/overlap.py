@@ -26,15 +26,12 @@ class Overlap:
     """Which of the test texts share a run of so many words with the other texts that are `compare`d with them."""
 
     def __init__(self, tests: Iterable[str], words: int) -> None:
-        kept, count = [np.zeros(0, np.uint64)], 0
-        for text in tests:
-            kept.append(runs(text, words))
-            count += len(kept[-1])
-            if count > MOST:
-                raise InputError(
-                    f"the test split has more than {MOST:,} words, too many to compare with the training text: hold "
-                    "out less, take fewer documents with data.limit, or set data.overlap_words to 0"
-                )
+        kept = [np.zeros(0, np.uint64), *(runs(text, words) for text in tests)]
+        if sum(map(len, kept)) > MOST:
+            raise InputError(
+                f"the test split has more than {MOST:,} words, too many to compare with the training text: hold out "
+                "less, take fewer documents with data.limit, or set data.overlap_words to 0"
+            )
         self._words = words
         self._tested = np.unique(np.concatenate(kept))
         self._seen = np.zeros(len(self._tested), dtype=bool)

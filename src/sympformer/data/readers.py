@@ -46,16 +46,13 @@ def is_binary(path: Path, encoding: str) -> bool:
 def as_text(row: dict[str, Any], column: str, where: str) -> str:
     """The text of a row, or the error that says what is wrong with it."""
     if column not in row:
-        raise _missing_column(where, column, list(row))
+        listed = ", ".join(map(str, row)) or "none at all"
+        raise InputError(f"{where} has no column {column!r}: it has {listed}; choose one with data.column")
     value = row[column]
     if not isinstance(value, str):
-        raise InputError(f"{where}: column {column!r} holds {type(value).__name__}, not text")
+        kind = "nothing" if value is None else type(value).__name__
+        raise InputError(f"{where}: column {column!r} holds {kind}, not text")
     return value
-
-
-def _missing_column(where: str, column: str, present: list[str]) -> InputError:
-    listed = ", ".join(map(str, present)) or "none at all"
-    return InputError(f"{where} has no column {column!r}: it has {listed}; choose one with data.column")
 
 
 @contextmanager
@@ -74,22 +71,10 @@ def _opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _codec(encoding: str) -> str:
-    """UTF-8 that drops a byte order mark at the beginning; other encodings as they are."""
-    return "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
-
-
-def _undecodable(path: Path, offset: int, error: UnicodeDecodeError, encoding: str) -> InputError:
-    name = "UTF-8" if _codec(encoding) == "utf-8-sig" else encoding
-    return InputError(
-        f"{path} is not {name} text: byte 0x{error.object[error.start]:02x} at offset {offset} ({error.reason}); "
-        "say how it is written with data.encoding, such as cp1252"
-    )
-
-
 def _chunks(path: Path, encoding: str) -> Texts:
-    """The text of a file in pieces; line ends become newlines."""
-    decoder = codecs.getincrementaldecoder(_codec(encoding))()
+    """The text of a file in pieces, without a byte order mark; line ends become newlines."""
+    utf8 = codecs.lookup(encoding).name == "utf-8"
+    decoder = codecs.getincrementaldecoder("utf-8-sig" if utf8 else encoding)()
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
     with _opened(path) as (content, disk):
         offset, block = 0, b"\0"
@@ -98,41 +83,39 @@ def _chunks(path: Path, encoding: str) -> Texts:
             try:
                 text = decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
-                place = offset + len(block) - len(error.object) + error.start
-                raise _undecodable(path, place, error, encoding) from None
+                place, byte = offset + len(block) - len(error.object) + error.start, error.object[error.start]
+                raise InputError(
+                    f"{path} is not {'UTF-8' if utf8 else encoding} text: byte 0x{byte:02x} at offset {place} "
+                    f"({error.reason}); say how it is written with data.encoding, such as cp1252"
+                ) from None
             yield newlines.decode(text, final=not block), disk.tell()
             offset += len(block)
 
 
-def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str, int]]:
-    """The number, text and place of every line of a file."""
-    number, at, parts = 0, 0, list[str]()
+def _pieces(path: Path, encoding: str, split: Callable[[str], list[str]]) -> Texts:
+    """The text of a file, taken apart by what stands between its pieces."""
+    held, at = "", 0
     for text, at in _chunks(path, encoding):
-        first, *others = text.split("\n")
-        parts.append(first)
-        for line in others:
-            number += 1
-            yield number, "".join(parts) + "\n", at
-            parts = [line]
-    yield number + 1, "".join(parts), at
+        *whole, held = split(held + text)
+        yield from ((piece, at) for piece in whole)
+    yield held, at
+
+
+def _lines(path: Path, encoding: str) -> Texts:
+    return _pieces(path, encoding, lambda text: text.split("\n"))
 
 
 def _txt(path: Path, config: DataConfig) -> Texts:
-    parts, at = list[str](), 0  # of the document that is being read
-    for text, at in _chunks(path, config.encoding):
-        if config.separator == "file":
-            parts.append(text)
-            continue
-        held = "".join(parts) + text
-        blank = config.separator == "blank"
-        *whole, held = BLANK_LINES.split(held) if blank else held.split(config.separator)
-        yield from ((document, at) for document in whole)
-        parts = [held]
-    yield "".join(parts), at
+    if config.separator == "file":
+        yield "".join(text for text, _ in _chunks(path, config.encoding)), path.stat().st_size
+    elif config.separator == "blank":
+        yield from _pieces(path, config.encoding, BLANK_LINES.split)
+    else:
+        yield from _pieces(path, config.encoding, lambda text: text.split(config.separator))
 
 
 def _jsonl(path: Path, config: DataConfig) -> Texts:
-    for number, line, at in _lines(path, config.encoding):
+    for number, (line, at) in enumerate(_lines(path, config.encoding), start=1):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
@@ -147,17 +130,17 @@ def _jsonl(path: Path, config: DataConfig) -> Texts:
 
 
 def _csv(path: Path, config: DataConfig) -> Texts:
-    at, started = 0, 1
+    at = 0
 
-    def raw_lines() -> Iterator[str]:
+    def lines() -> Iterator[str]:
         nonlocal at
-        for _, line, place in _lines(path, config.encoding):
+        for line, place in _lines(path, config.encoding):
             at = place
-            yield line
+            yield line + "\n"
 
-    reader = csv.reader(raw_lines())
+    reader = csv.DictReader(lines())
 
-    def next_row() -> list[str] | None:
+    def next_row() -> dict[str, Any] | None:
         before = csv.field_size_limit(LONGEST_FIELD)  # of the whole process, so that it is put back
         try:
             return next(reader, None)
@@ -166,16 +149,11 @@ def _csv(path: Path, config: DataConfig) -> Texts:
         finally:
             csv.field_size_limit(before)
 
-    header = next_row() or []
-    if config.column not in header:
-        raise _missing_column(str(path), config.column, header)
-    column = header.index(config.column)
-    while (row := next_row()) is not None:
-        if row and len(row) <= column:
-            raise InputError(f"{path}, line {started + 1} has {len(row)} columns where {len(header)} were expected")
-        if row:
-            yield row[column], at
-        started = reader.line_num
+    row = next_row()
+    as_text(dict.fromkeys(reader.fieldnames or (), ""), config.column, str(path))  # it has that column
+    while row is not None:
+        yield as_text(row, config.column, f"{path}, line {reader.line_num}"), at
+        row = next_row()
 
 
 def _parquet(path: Path, config: DataConfig) -> Texts:
@@ -188,8 +166,7 @@ def _parquet(path: Path, config: DataConfig) -> Texts:
     with _opened(path) as (content, _):
         try:
             table = pq.ParquetFile(content, buffer_size=CHUNK)
-            if config.column not in table.schema_arrow.names:
-                raise _missing_column(str(path), config.column, table.schema_arrow.names)
+            as_text(dict.fromkeys(table.schema_arrow.names, ""), config.column, str(path))  # it has that column
             total, done = table.metadata.num_rows, 0
             for batch in table.iter_batches(batch_size=MOST_ROWS, columns=[config.column]):
                 for value in batch.column(0):

@@ -5,9 +5,9 @@ so that block borders move. Batches follow each other without a gap across epoch
 a resumed run asks for its step and gets it, and the global batch is the same for any number of processes.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class BlockSampler:
         # the same number of blocks at every offset
         self.blocks_per_epoch = max(1, (len(tokens) - block_size) // block_size)
         self._offsets = min(block_size, len(tokens) - self.blocks_per_epoch * block_size)
-        self._orders: OrderedDict[int, NDArray[np.int64]] = OrderedDict()
+        self._order = lru_cache(EPOCHS_KEPT)(self._shuffled)
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         """Inputs and targets (b, T) of a step: rank's contiguous share of the global batch.
@@ -55,8 +55,7 @@ class BlockSampler:
             )
         low, high = (self.batch_size * part // world for part in (rank, rank + 1))
         starts = self.starts(step)[low:high]  # (b,)
-        rows = self.tokens[starts[:, None] + np.arange(self.block_size + 1)].astype(np.int64)  # (b, T + 1)
-        return rows[:, :-1].copy(), rows[:, 1:].copy()
+        return _blocks(self.tokens, starts, self.block_size)
 
     def starts(self, step: int) -> NDArray[np.int64]:
         """First positions (B,) of the blocks of a step's global batch."""
@@ -78,15 +77,10 @@ class BlockSampler:
         """How many times the text has been read before a step."""
         return step * self.batch_size / self.blocks_per_epoch
 
-    def _order(self, epoch: int) -> NDArray[np.int64]:
-        """The shuffled order of an epoch's blocks. Raw bits and a stable sort: the same in every numpy."""
-        if epoch not in self._orders:
-            keys = np.random.Philox(key=digest(self.seed, "order", epoch)).random_raw(self.blocks_per_epoch)
-            self._orders[epoch] = np.argsort(keys, kind="stable")
-            while len(self._orders) > EPOCHS_KEPT:
-                self._orders.popitem(last=False)
-        self._orders.move_to_end(epoch)
-        return self._orders[epoch]
+    def _shuffled(self, epoch: int) -> NDArray[np.int64]:
+        """The order of an epoch's blocks. Raw bits and a stable sort: the same in every numpy."""
+        keys = np.random.Philox(key=digest(self.seed, "order", epoch)).random_raw(self.blocks_per_epoch)
+        return np.argsort(keys, kind="stable")
 
 
 @dataclass(frozen=True)
@@ -112,8 +106,7 @@ class EvaluationBlocks:
         low, high = (len(self) * part // world for part in (rank, rank + 1))
         for first in range(low, high, batch_size):
             starts = self.starts[first : min(first + batch_size, high)]
-            rows = np.asarray(self.tokens[starts[:, None] + np.arange(self.block_size + 1)]).astype(np.int64)
-            inputs, targets = rows[:, :-1].copy(), rows[:, 1:].copy()
+            inputs, targets = _blocks(self.tokens, starts, self.block_size)
             if first + len(starts) == len(self):
                 targets[-1, : self.repeated] = IGNORE
             yield inputs, targets
@@ -141,6 +134,12 @@ def validation_blocks(tokens: NDArray[Any], block_size: int, max_tokens: int | N
         whole = targets // block_size
         starts, repeated = np.arange(wanted, dtype=np.int64) * whole // wanted * block_size, 0
     return EvaluationBlocks(tokens, starts, block_size, repeated)
+
+
+def _blocks(tokens: NDArray[Any], starts: NDArray[np.int64], block_size: int) -> Batch:
+    """Inputs and targets (b, T) of the blocks that begin at starts (b,)."""
+    rows = np.asarray(tokens[starts[:, None] + np.arange(block_size + 1)]).astype(np.int64)  # (b, T + 1)
+    return rows[:, :-1].copy(), rows[:, 1:].copy()
 
 
 def _check_sizes(**sizes: int) -> None:

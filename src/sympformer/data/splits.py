@@ -28,37 +28,32 @@ def digest(*parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
-def place(*parts: int | str) -> float:
-    """A number in [0, 1), uniform over what it is made of."""
-    return (digest(*parts) >> 75) / (1 << 53)
-
-
 def split(texts: Iterable[str], shares: Shares, seed: int, by_number: bool = False) -> Iterator[tuple[str, str]]:
     """(split, text) of every document. by_number: drawn by the document's number in the corpus, not by its text."""
+
+    def drawn(number: int, text: str) -> float:
+        """A place in [0, 1)."""
+        return (digest(seed, "split", number if by_number else text) >> 75) / (1 << 53)
+
     if not shares:
         yield from (("train", text) for text in texts)
         return
-
-    def placed() -> Iterator[tuple[float, str]]:
-        for number, text in enumerate(texts):
-            yield place(seed, "split", number if by_number else text), text
-
-    stream, wanted = placed(), ceil(ENOUGH / min(shares.values()))
-    first, size = list[tuple[float, str]](), 0
+    stream = ((drawn(number, text), text) for number, text in enumerate(texts))
+    first, size, wanted = list[tuple[float, str]](), 0, ceil(ENOUGH / min(shares.values()))
     for pair in stream:
         first.append(pair)
         size += len(pair[1])
         if (len(first) >= wanted and (by_number or size > LOOK)) or (len(first) > 1 and size > MOST):
-            yield from ((_drawn(at, shares), text) for at, text in chain(first, stream))
+            yield from ((_at(place, shares), text) for place, text in chain(first, stream))
             return
     yield from _by_size(first, size, shares)
 
 
-def _drawn(at: float, shares: Shares) -> str:
+def _at(place: float, shares: Shares) -> str:
     for name, share in shares.items():
-        if at < share:
+        if place < share:
             return name
-        at -= share
+        place -= share
     return "train"
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sympformer.errors import InputError, unknown_name
-from sympformer.files import read_text
+from sympformer.files import read_json, read_text
 
 if TYPE_CHECKING:
     import tiktoken
@@ -76,26 +76,19 @@ class Tokenizer:
         file = Path(folder) / TABLE
         if not os.path.isfile(file):
             raise InputError(f"no tokenizer in {folder}: {TABLE} is missing, or not a regular file")
-        return cls.from_json(read_text(file), str(file))
-
-    @classmethod
-    def from_json(cls, text: str, where: str) -> "Tokenizer":
-        """The tokenizer of a `tokenizer.json`; `where` names it in errors."""
-        try:
-            whole = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{where} is damaged: it is not JSON; take a fresh copy of it") from error
+        whole = read_json(file)
         try:
             ids: dict[str, int] = whole["model"]["vocab"]
             merges = [_pair(merge) for merge in whole["model"]["merges"]]
             tokens = sorted((token for token in ids if token != END_OF_TEXT), key=ids.__getitem__)
             contiguous = [ids[token] for token in tokens] == list(range(len(tokens)))
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{where} is not a byte-level BPE tokenizer.json ({error})") from error
+            difference = _difference(whole)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"{file} is not a byte-level BPE tokenizer.json ({error})") from error
         if not contiguous or not BYTES.keys() <= set(tokens) or not set("".join(tokens)) <= BYTES.keys():
-            raise InputError(f"{where} is not a byte-level BPE tokenizer.json with {END_OF_TEXT} as its last token")
-        if difference := _difference(whole):
-            raise InputError(f"{where} is not a tokenizer of sympformer's kind ({difference}): its ids would differ")
+            raise InputError(f"{file} is not a byte-level BPE tokenizer.json with {END_OF_TEXT} as its last token")
+        if difference:
+            raise InputError(f"{file} is not a tokenizer of sympformer's kind ({difference}): its ids would differ")
         return cls(tokens, merges)
 
     @cached_property
@@ -143,23 +136,19 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids. Broken UTF-8 and padding ids become U+FFFD."""
-        return b"".join(self._bytes_of(ids)).decode("utf-8", errors="replace")
+        return "".join(self.decode_stream(ids))
 
     def decode_stream(self, ids: Iterable[int]) -> Iterator[str]:
         """The same text in pieces, as the ids come: a character is there once all its bytes are."""
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        for part in self._bytes_of(ids):
-            if text := decoder.decode(part):
-                yield text
-        if text := decoder.decode(b"", final=True):
-            yield text
-
-    def _bytes_of(self, ids: Iterable[int]) -> Iterator[bytes]:
         for i in map(int, ids):
             if not 0 <= i < self.padded_vocab_size:
                 last = self.padded_vocab_size - 1
                 raise InputError(f"token id {i} is outside the vocabulary of {self.name} (0 to {last})")
-            yield self.token_bytes[i] if i < self.vocab_size else b"\xff"
+            if text := decoder.decode(self.token_bytes[i] if i < self.vocab_size else b"\xff"):
+                yield text
+        if text := decoder.decode(b"", final=True):
+            yield text
 
     def byte_lengths(self) -> NDArray[np.int64]:
         """Bytes of text behind every id (0 for end of text and padding): exact bits per byte for any set of tokens."""
@@ -234,10 +223,9 @@ def train(name: str, texts: Iterable[str]) -> Tokenizer:
         with Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
             try:
                 trained, said = process.communicate("".join(json.dumps(t) + "\n" for t in _sample(texts)).encode())
-            except BaseException:
-                process.kill()
+            finally:
+                process.kill()  # where it has not ended
                 process.wait()
-                raise
     except OSError as error:
         raise InputError(f"cannot start the process that trains {name}: {error.strerror or error}") from error
     if process.returncode:
@@ -289,15 +277,11 @@ def _pair(merge: str | list[str]) -> tuple[str, str]:
 
 def _difference(whole: dict[str, Any]) -> str | None:
     """What makes a byte-level `tokenizer.json` encode in another way than ours, if anything does."""
-    byte_level, added = whole.get("pre_tokenizer") or {}, whole.get("added_tokens", [])
-    fits = isinstance(byte_level, dict) and isinstance(added, list)
-    if not fits or not all(isinstance(token, dict) for token in added):
-        return "it is damaged"
     if whole.get("normalizer") is not None:
         return "it changes the text first"
+    byte_level = whole.get("pre_tokenizer") or {}
     words = byte_level.get("type"), byte_level.get("add_prefix_space"), byte_level.get("use_regex", True)
     if words != ("ByteLevel", False, True):
         return "it splits texts into other words"
-    if more := [token.get("content") for token in added if token.get("content") != END_OF_TEXT]:
-        return f"it has added tokens such as {more[0]!r}"
-    return None
+    more = [token["content"] for token in whole.get("added_tokens", []) if token["content"] != END_OF_TEXT]
+    return f"it has added tokens such as {more[0]!r}" if more else None

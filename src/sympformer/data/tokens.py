@@ -15,11 +15,13 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +35,7 @@ from sympformer.files import check_new, checked, locked, new_folder, read_json
 from sympformer.machine import cache_root
 from sympformer.progress import Bar
 
-FORMAT = 2
+FORMAT = 3
 SHEET = "sheet.json"
 BATCH = 500_000  # characters encoded at a time
 OFF = 2.0  # the factor by which a share may be missed
@@ -75,11 +77,9 @@ class Sheet:
             what = "holds no prepared data" if os.path.isdir(folder) else "does not exist"
             raise InputError(f"{folder} {what}: make it with 'sympformer data prepare --out {folder}'")
         raw = read_json(file)
-        if raw.pop("format", None) != FORMAT:
-            raise InputError(f"{file} is of another format than this version reads: prepare the corpus again")
         try:
-            splits = {name: Split(**split) for name, split in raw.pop("splits").items()}
-            sheet = cls(splits=splits, dropped=Split(**raw.pop("dropped")), **raw)
+            splits = {name: Split(**split) for name, split in raw["splits"].items()}
+            sheet = cls(**raw | {"splits": splits, "dropped": Split(**raw["dropped"])})
             _ = DTYPES[sheet.dtype], sheet.tokenizer["sha256"], sheet.tokenizer["vocab_size"] + 0
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(
@@ -89,7 +89,7 @@ class Sheet:
 
     def to_json(self) -> str:
         """The text of the file."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2)
+        return json.dumps(asdict(self), indent=2)
 
 
 @dataclass(frozen=True)
@@ -151,10 +151,9 @@ def open_tokens(config: DataConfig, out: str | Path | None = None) -> Tokens:
     """
     if config.folder is not None:
         return Tokens.open(config.folder)
-    kind = check_name(config.tokenizer)
-    corpus = find(config)
+    kind, corpus = check_name(config.tokenizer), find(config)
     request = _request(corpus, kind)
-    folder = _cache_folder(corpus, kind, request) if out is None else Path(out)
+    folder = Path(out) if out is not None else cache_root() / "data" / _cache_name(corpus, kind, request)
     if not _is_there(folder, request):
         with locked(folder, wait=True):
             if not _is_there(folder, request):  # no other process has made it meanwhile
@@ -165,8 +164,7 @@ def open_tokens(config: DataConfig, out: str | Path | None = None) -> Tokens:
 
 def _request(corpus: Corpus, kind: str) -> dict[str, Any]:
     """What decides the tokens, as JSON: not where GPT-2's merges came from, and of a saved tokenizer its table."""
-    options = asdict(corpus.config)
-    del options["corpus"], options["folder"]
+    options = {name: value for name, value in asdict(corpus.config).items() if name not in ("corpus", "folder")}
     if kind == "folder":
         options["tokenizer"] = f"sha256:{Tokenizer.load(corpus.config.tokenizer).fingerprint}"
     elif kind == "gpt2":
@@ -174,11 +172,10 @@ def _request(corpus: Corpus, kind: str) -> dict[str, Any]:
     return {"format": FORMAT, "corpus": corpus.identity, **options}
 
 
-def _cache_folder(corpus: Corpus, kind: str, request: dict[str, Any]) -> Path:
+def _cache_name(corpus: Corpus, kind: str, request: dict[str, Any]) -> str:
     name = corpus.config.tokenizer if kind in ("bpe", "byte") else kind
     word = re.sub(r"[^a-z0-9]+", "-", f"{corpus.word}-{name}".lower()).strip("-")[:60]
-    digits = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:12]
-    return cache_root() / "data" / f"{word}-{digits}"
+    return f"{word}-{hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:12]}"
 
 
 def _is_there(folder: Path, request: dict[str, Any]) -> bool:
@@ -214,16 +211,14 @@ def _prepare(corpus: Corpus, request: dict[str, Any], folder: Path) -> None:
 def _look(corpus: Corpus) -> tuple[list[str], list[str]]:
     """One pass ahead: the test texts where they are to be compared, and the first training texts for a tokenizer."""
     words, tests, sample, size = corpus.config.overlap_words, list[str](), list[str](), 0
-    with Bar("looking at the text") as bar:
-        for n, (split, text) in enumerate(corpus.documents()):
-            bar.update(n, _share(n, corpus))
-            if split == "train" and size < SAMPLE:
-                sample.append(text)
-                size += len(text)
-            elif split == "test" and words:
-                tests.append(text)
-            if size >= SAMPLE and not words:
-                break
+    for split, text in _told("looking at the text", corpus, corpus.documents()):
+        if split == "train" and size < SAMPLE:
+            sample.append(text)
+            size += len(text)
+        elif split == "test" and words:
+            tests.append(text)
+        if size >= SAMPLE and not words:
+            break
     if words and "test" not in (*corpus.own, *corpus.drawn):
         raise InputError(
             f"corpus {corpus.config.corpus!r} has no test split to drop documents of for data.overlap_words: hold one "
@@ -233,37 +228,32 @@ def _look(corpus: Corpus) -> tuple[list[str], list[str]]:
 
 
 def _write(corpus: Corpus, tokenizer: Tokenizer, tests: list[str], folder: Path) -> tuple[dict[str, Split], Split]:
-    """The token files; what they hold, and what of the test texts was dropped."""
-    words, writers = corpus.config.overlap_words, dict[str, TokenWriter]()
-    overlap, dropped = Overlap(tests, words), TokenWriter(Path(os.devnull), tokenizer)
-    try:
-        with Bar(f"encoding {corpus.config.corpus}") as bar:
-            for n, (split, text) in enumerate(_tests_last(corpus, tests if words else None)):
-                bar.update(n, _share(n, corpus))
-                if words and split != "test":
-                    overlap.compare(text)
-                if split not in writers:
-                    writers[split] = TokenWriter(folder / f"{split}.bin", tokenizer)
-                out = dropped if words and split == "test" and overlap.shared(text) else writers[split]
-                out.add(text)
-        splits = {split: writer.finish() for split, writer in writers.items()}
-        return splits, dropped.finish()
-    finally:
-        for writer in (*writers.values(), dropped):
-            writer.file.close()
+    """The token files; what they hold, and what of the test texts was dropped. Texts to be compared come last."""
+    words, overlap = corpus.config.overlap_words, Overlap(tests, corpus.config.overlap_words)
+    seen = (pair for pair in corpus.documents() if not (words and pair[0] == "test"))
+    texts = chain(seen, (("test", text) for text in tests))
+    with ExitStack() as files:
+
+        def writer(path: Path) -> TokenWriter:
+            return TokenWriter(files.enter_context(path.open("wb")), tokenizer)
+
+        writers, dropped = dict[str, TokenWriter](), writer(Path(os.devnull))
+        for split, text in _told(f"encoding {corpus.config.corpus}", corpus, texts):
+            if words and split != "test":
+                overlap.compare(text)
+            if split not in writers:
+                writers[split] = writer(folder / f"{split}.bin")
+            known = words and split == "test" and overlap.shared(text)
+            (dropped if known else writers[split]).add(text)
+        return {split: one.finish() for split, one in writers.items()}, dropped.finish()
 
 
-def _share(documents: int, corpus: Corpus) -> str:
-    """How far a pass over a corpus is, in words."""
-    return f"{documents:,} documents" + ("" if corpus.done is None else f", {corpus.done:.0%}")
-
-
-def _tests_last(corpus: Corpus, tests: list[str] | None) -> Iterator[tuple[str, str]]:
-    if tests is None:
-        yield from corpus.documents()
-        return
-    yield from ((split, text) for split, text in corpus.documents() if split != "test")
-    yield from (("test", text) for text in tests)
+def _told(what: str, corpus: Corpus, texts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The same, under a bar that says how far it is."""
+    with Bar(what) as bar:
+        for n, pair in enumerate(texts):
+            bar.update(n, f"{n:,} documents" + ("" if corpus.done is None else f", {corpus.done:.0%}"))
+            yield pair
 
 
 def _check_splits(corpus: Corpus, splits: dict[str, Split], dropped: Split) -> None:
@@ -296,17 +286,14 @@ def _dtype(tokenizer: Tokenizer) -> str:
 class TokenWriter:
     """Appends documents to a token file in batches and counts what it writes."""
 
-    def __init__(self, path: Path, tokenizer: Tokenizer) -> None:
-        self.file = path.open("wb")
-        self._tokenizer = tokenizer
-        self._dtype = DTYPES[_dtype(tokenizer)]
-        self._waiting: list[str] = []
-        self._characters = self._documents = self._tokens = self._bytes = 0
+    def __init__(self, file: IO[bytes], tokenizer: Tokenizer) -> None:
+        self._file, self._tokenizer, self._dtype = file, tokenizer, DTYPES[_dtype(tokenizer)]
+        self._waiting, self._characters = list[str](), 0
+        self._documents = self._tokens = self._bytes = 0
         self._sha256 = hashlib.sha256()
 
-    def add(self, text: str) -> int:
-        """Take a document; returns its size in bytes. A long one is encoded in pieces that end between words."""
-        size = len(text) if text.isascii() else len(text.encode())
+    def add(self, text: str) -> None:
+        """Take a document. A long one is encoded in pieces that end between words."""
         *pieces, last = _pieces(text)
         if pieces:
             self._flush()
@@ -315,15 +302,13 @@ class TokenWriter:
         self._waiting.append(last)
         self._characters += len(last)
         self._documents += 1
-        self._bytes += size
+        self._bytes += len(text) if text.isascii() else len(text.encode())
         if self._characters >= BATCH:
             self._flush()
-        return size
 
     def finish(self) -> Split:
-        """Write what is waiting and close the file."""
+        """Write what is waiting; what was written."""
         self._flush()
-        self.file.close()
         return Split(self._documents, self._tokens, self._bytes, self._sha256.hexdigest())
 
     def _flush(self) -> None:
@@ -333,7 +318,7 @@ class TokenWriter:
 
     def _put(self, ids: Ids) -> None:
         own = np.ascontiguousarray(ids.astype(self._dtype))
-        self.file.write(own.data)
+        self._file.write(own.data)
         self._sha256.update(own.data)
         self._tokens += len(own)
 
