@@ -15,9 +15,11 @@ SIZE: dict[str, Any] = {"n_layer": 3, "n_head": 2, "d_model": 16, "block_size": 
 # nothing ahead of the layers, for tests of what a layer is
 BARE: dict[str, Any] = {"second_table": "none", "transport": "none"}
 
-# newer parts are the same ones in every scheme: one of them stands for all; "full" is "tuned" but for these
+# newer parts are the same ones in every scheme: one of them stands for all; "full" is "tuned" but for these, and
+# "paper-spd" is "paper"
 FEW = {
     "modern": [f"{attention}-{kind}" for attention in ATTENTIONS for kind in ("baseline", "yuriiformer", "exp-euler")],
+    "paper-spd": [name for name, row in VARIANTS.items() if row.stepper == "hamiltonian"],
     "full": [name for name, row in VARIANTS.items() if (row.stepper, row.attention) == ("hamiltonian", "softmax")],
 }
 NAMES = {preset: FEW.get(preset, list(VARIANTS)) for preset in PRESETS}

@@ -108,21 +108,6 @@ def test_config_round_trips(choice: str) -> None:
     assert ModelConfig.from_dict(read(known, [], parse_yaml(text, "it"))) == cfg
 
 
-@every_choice
-def test_twin_is_the_same_without_momentum(choice: str) -> None:
-    """Its stepper is gradient, its norm on the update; everything else that it has a use for stays."""
-    name, overrides = CHOICES[choice]
-    cfg = sf.variant(name, "full", **overrides)
-    twin = cfg.twin()
-    assert (twin.stepper, twin.has_momentum) == ("gradient", False)
-    normed = cfg.bound in ("update", "momentum", "drift")
-    assert (twin.bound, twin.gain) == (("update", cfg.gain) if normed else ("none", None))
-    assert twin.transport in (cfg.transport, "none", "positions")
-    changed = {name for name, value in twin.to_dict().items() if getattr(cfg, name) != value}
-    assert changed <= {"stepper", "bound", "transport"}
-    assert twin == twin.twin()
-
-
 def test_changes_of_a_part_bring_its_own_defaults() -> None:
     cfg = sf.variant("softmax-exp-euler", "full", h_x=0.5, transport="both", start_momentum="embedded")
     assert cfg.replace(stepper="gradient", transport="none", bound="none").h_x is None

@@ -17,6 +17,7 @@ from sympformer.errors import DivergenceError, InputError
 from sympformer.models import PRESETS, VARIANTS, LanguageModel, perturb_
 from sympformer.models.describe import kernel_passes, parameter_counts
 from sympformer.nn import Scalars, ScalarSpec, View
+from sympformer.nn.parts import merge_heads, split_heads
 from tests.models.cases import SIZE, every_model, make, tokens
 
 # --- parameters
@@ -251,3 +252,8 @@ def test_a_linear_flow_at_rest_has_no_attention_in_its_first_layer() -> None:
         model = make("linear-exp-euler", n_layer=1, transport="none", start_momentum=start)
         moved = (model(edited).logits - model(last).logits)[0, 1:].abs().max()
         assert (kernel_passes(model), bool(moved > 1e-6)) == (passes, bool(passes))
+
+
+def test_merge_heads_undoes_split_heads() -> None:
+    x = torch.randn(2, 5, 12)
+    assert torch.equal(merge_heads(split_heads(x, 3)), x)

@@ -1,6 +1,5 @@
 """The encoder: the language model's layers for any tokens, and where every token sees all, the flow itself."""
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,10 +14,8 @@ from sympformer import flows
 from sympformer.errors import InputError
 from sympformer.flows import INTEGRATORS, FrozenIntegrator
 from sympformer.nn import NORMS, PRESETS, Encoder, EncoderLayer, State, perturb_
-from sympformer.nn.encoder import EncoderConfig
-from tests.models.cases import CHOICES, make, make_choice, tokens
+from tests.models.cases import tokens
 from tests.nn.rows import RAGGED
-from tests.nn.test_padding import both_visibilities, check
 
 # row -> how it is asked for
 ASKED: dict[str, dict[str, Any]] = {
@@ -47,13 +44,6 @@ def points(B: int = 5, T: int = 7, seed: int = 2) -> Tensor:
     return torch.randn(B, T, 16, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@both_visibilities
-@every_row
-def test_padding_changes_nothing(row: str, causal: bool) -> None:
-    module = encoder(row, causal=causal)
-    check(module, module, points(), 1e-12)
-
-
 @every_row
 def test_whatever_stands_at_padding_goes_no_further(row: str) -> None:
     module, x = encoder(row), points()
@@ -63,26 +53,6 @@ def test_whatever_stands_at_padding_goes_no_further(row: str) -> None:
     (gradient,) = torch.autograd.grad(out.sum(), spoilt)
     assert not gradient[~RAGGED].any()
     assert gradient[RAGGED].isfinite().all()
-
-
-@pytest.mark.parametrize("choice", [None, *CHOICES])
-@torch.no_grad()
-def test_it_is_the_layers_of_the_language_model(choice: str | None) -> None:
-    """The same blocks and norm, fed with the embeddings."""
-    model = make("softmax-exp-euler") if choice is None else make_choice(choice)
-    if model.token_momenta is not None or model.second_tokens is not None:
-        pytest.skip("an encoder starts at rest, and knows no tokens")
-    cfg = model.cfg
-    fields = {field.name for field in dataclasses.fields(EncoderConfig)}
-    options = {name: value for name, value in cfg.to_dict().items() if name in fields}
-    if cfg.positions != "learned":
-        del options["block_size"]
-    module = Encoder(**options).double().eval()
-    module.load_state_dict(
-        {k: v for k, v in model.state_dict().items() if k.startswith(("blocks.", "scalars.", "norm.", "positions."))}
-    )
-    ids = tokens(2, 9)
-    assert torch.equal(module(model.tokens(ids)), model(ids).hidden)
 
 
 @every_row

@@ -7,60 +7,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel
 from sympformer.nn import View, same_text
-from tests.models.cases import every_choice, every_model, make, make_choice, tokens
-from tests.nn.rows import RAGGED, weights
+from tests.models.cases import make, tokens
+from tests.nn.rows import RAGGED
 
 both_visibilities = pytest.mark.parametrize("causal", [True, False], ids=["causal", "full"])
 
 
 def gradients(module: nn.Module) -> dict[str, Tensor]:
     return {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in module.named_parameters()}
-
-
-def check(module: nn.Module, run: Callable[[Any, Tensor | None], Tensor], inputs: Tensor, tolerance: float) -> None:
-    """The padded batch against its rows alone: values at tokens, zeros at padding, gradients of all parameters."""
-    w = weights(16)
-    module.zero_grad()
-    out = run(inputs, ~RAGGED)
-    assert not out[~RAGGED].any()
-    (w * out).sum().backward()
-    padded = gradients(module)
-    with ops.plain(), torch.no_grad():
-        plain = run(inputs, ~RAGGED)
-    module.zero_grad()
-    for row, real in enumerate(RAGGED):
-        alone = run(inputs[row : row + 1, real], None)[0]
-        scale = max(1.0, alone.abs().max().item())
-        assert (out[row, real] - alone).abs().max() <= tolerance * scale
-        assert (plain[row, real] - alone).abs().max() <= tolerance * scale
-        (w[row, real] * alone).sum().backward()
-    for name, want in gradients(module).items():
-        assert padded[name].isfinite().all(), name
-        error = (padded[name] - want).abs().max().item()
-        assert error <= tolerance * max(1.0, want.abs().max().item()), f"{name} is off by {error:.2e}"
-
-
-def check_model(model: LanguageModel, tolerance: float = 1e-12) -> None:
-    def run(ids: Tensor, mask: Tensor | None) -> Tensor:
-        return model(ids, key_padding_mask=mask).hidden
-
-    check(model, run, tokens(*RAGGED.shape), tolerance)
-
-
-@both_visibilities
-@every_model
-def test_padding_changes_nothing(name: str, preset: str, causal: bool) -> None:
-    check_model(make(name, preset, n_layer=2, causal=causal))
-
-
-@both_visibilities
-@every_choice
-def test_padding_changes_nothing_for_config_choices(choice: str, causal: bool) -> None:
-    check_model(make_choice(choice, n_layer=2, causal=causal), 1e-11)
 
 
 # one model of each kind of memory and of each dynamics
@@ -106,24 +63,6 @@ def test_texts_packed_into_one_row_do_not_see_each_other(kind: str, causal: bool
 
 
 @every_kind
-@pytest.mark.parametrize("numbers", [True, False])
-@torch.no_grad()
-def test_ragged_rows_through_a_cache(kind: str, numbers: bool) -> None:
-    """In chunks of any size, padding in any of them: what the rows give alone."""
-    model, ids = of_kind(kind), tokens(5, 12)
-    real = torch.cat((RAGGED, torch.ones(5, 5, dtype=torch.bool)), 1)
-    cache, pieces = model.new_cache(5), []
-    constants = model.constants(numbers=numbers)
-    for chunk, present in zip(ids.split((2, 6, 1, 2, 1), 1), real.split((2, 6, 1, 2, 1), 1), strict=True):
-        padding = None if present.all() else ~present
-        pieces.append(model.hidden(chunk, cache, padding, constants=constants))
-    out = torch.cat(pieces, 1)
-    for row in range(5):
-        alone = model(ids[row : row + 1, real[row]]).hidden[0]
-        assert (out[row, real[row]] - alone).abs().max() <= 1e-12 * max(1.0, alone.abs().max().item())
-
-
-@every_kind
 def test_rows_of_a_ragged_cache_are_selected_and_forgotten(kind: str) -> None:
     model, ids = of_kind(kind), tokens(5, 10)
     order = torch.tensor([3, 0, 2])
@@ -140,22 +79,6 @@ def test_rows_of_a_ragged_cache_are_selected_and_forgotten(kind: str) -> None:
             want = model(text[None]).hidden[0, -3:]
             assert (got[row] - want).abs().max() <= 1e-12 * max(1.0, want.abs().max().item())
     assert cache.length == 7
-
-
-@every_kind
-def test_gradients_through_a_cache(kind: str) -> None:
-    """A text in pieces, gradients on: those of the text in one."""
-    model, ids = of_kind(kind), tokens(5, 7)
-    grads = []
-    for sizes in ((7,), (3, 1, 3)):
-        model.zero_grad()
-        cache = model.new_cache(5)
-        pairs = zip(ids.split(sizes, 1), (~RAGGED).split(sizes, 1), strict=True)
-        out = torch.cat([model(part, cache=cache, key_padding_mask=mask).hidden for part, mask in pairs], 1)
-        (weights(16) * out).sum().backward()
-        grads.append(gradients(model))
-    for name, want in grads[0].items():
-        assert (grads[1][name] - want).abs().max() <= 1e-12 * max(1.0, want.abs().max().item()), name
 
 
 @every_kind
