@@ -101,8 +101,8 @@ const Pictures = (() => {
   };
   const extent = (lines, i) => {
     let low = Infinity, high = -Infinity;
-    for (const { points } of lines) {
-      for (const point of points) [low, high] = [Math.min(low, point[i]), Math.max(high, point[i])];
+    for (const value of lines.flatMap(({ points }) => points.map((point) => point[i])).filter(Number.isFinite)) {
+      [low, high] = [Math.min(low, value), Math.max(high, value)];
     }
     const room = 0.05 * (high - low) || Math.abs(high) * 0.05 || 1;
     return [low - room, high + room];
