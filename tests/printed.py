@@ -72,7 +72,7 @@ ELSEWHERE = {  # Python blocks that another test runs; all but those that need a
     "accelerate.md": "tests/inertia/test_hugging_face.py",
     "audit.md": "tests/audit/test_command.py",
     "extending.md": "tests/test_extending.py",
-    "huggingface.md": "tests/hf/test_modeling_doc.py",
+    "huggingface.md": "tests/hf/test_modeling.py",
     "layers.md": "tests/nn/test_encoder.py",
     "watch.md": "tests/watching/test_page.py",
 }

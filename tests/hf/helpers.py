@@ -9,8 +9,8 @@ from torch import Tensor
 pytest.importorskip("transformers", reason="needs the extra hf")
 
 from sympformer.hf import SympFormerForCausalLM
-from sympformer.models import VARIANTS
-from tests.models.cases import CHOICES, make
+from sympformer.models import VARIANTS, perturb_
+from tests.models.cases import make
 
 every_variant = pytest.mark.parametrize("name", VARIANTS)
 # one variant of each kind of cache: keys and values; with rho, or more; a state; both again in the classical blocks
@@ -24,7 +24,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "turned-keys": ("softmax-exp-euler", {"preset": "modern", "n_kv_head": 1}),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
-every_choice = pytest.mark.parametrize("choice", CHOICES)
+NEW = 8  # tokens of a continuation
 # transformers 5.23 calls it activation checkpointing, and warns of the names that earlier ones know
 RENAMED = hasattr(SympFormerForCausalLM, "activation_checkpointing_enable")
 CHECKPOINTING = "activation_checkpointing" if RENAMED else "gradient_checkpointing"
@@ -41,8 +41,6 @@ def hf(name: str, dtype: torch.dtype = torch.float64, seed: int | None = None, *
     native = make(name, dtype=dtype, **fields)
     model = SympFormerForCausalLM.from_language_model(native)
     if seed is not None:
-        from sympformer.models import perturb_
-
         perturb_(model, 0.1, seed)
         model.tie_weights()
     return model
@@ -70,3 +68,11 @@ def right_padded(texts: list[Tensor]) -> tuple[Tensor, Tensor]:
 def texts(*lengths: int, seed: int = 5, vocab: int = 50) -> list[Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(1, vocab, (length,), generator=generator) for length in lengths]
+
+
+def alike(got: Tensor, want: Tensor, tolerance: float = 1e-9) -> bool:
+    return got.shape == want.shape and bool((got - want).abs().max() < tolerance)
+
+
+def greedy(model: Any, ids: Tensor, **options: Any) -> Any:
+    return model.generate(ids, max_new_tokens=NEW, do_sample=False, **options)
