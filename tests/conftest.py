@@ -1,5 +1,5 @@
-"""Shared set-up: no AMX that kills a worker, one thread per worker, so that two workers do not fight for two
-cores, no deadlines and no lines of progress on shared ones.
+"""Shared set-up: no AMX that kills a worker, one thread, so that two workers do not fight for two cores and small
+tensors are not shared, no deadlines and no lines of progress on shared ones.
 """
 
 import os
@@ -20,9 +20,8 @@ machine.calm_onednn()  # before torch computes; workers and the processes that t
 
 import torch  # noqa: E402
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    torch.set_num_threads(1)
-    os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")

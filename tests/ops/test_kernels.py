@@ -188,12 +188,9 @@ CACHED = partial(ops.cached_attention_lse, scale=SCALE)
         ([(1, 2, 5, 4), (1, 2, 5, 4), (1, 2, 6, 4)], "k and v of one shape|same batch, heads and tokens"),
         ([(1, 2, 5, 4), (1, 3, 5, 4), (1, 3, 5, 4)], "all but length|same batch, heads and tokens"),
         ([(1, 2, 5, 3), (1, 2, 5, 4), (1, 2, 5, 4)], "all but length|same batch, heads and tokens"),
-        ([(1, 2, 0, 4)] * 3, "at least one"),
         ([(1, 2, 6, 4), (1, 2, 5, 4), (1, 2, 5, 4)], "as many .* keys|many keys as|same batch, heads and tokens"),
     ],
 )
 def test_bad_shapes(op: Op, shapes: list[tuple[int, ...]], message: str) -> None:
     with pytest.raises(InputError, match=message):
         op(*randoms(*shapes))
-    with pytest.raises(InputError, match=r"floating[- ]point"):
-        op(*[torch.ones(1, 1, 3, 4, dtype=torch.long)] * 3)

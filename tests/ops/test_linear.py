@@ -33,17 +33,11 @@ def test_any_chunk(name: str, chunk: int) -> None:
     compare(partial(KINDS[name].fast, chunk=chunk), KINDS[name].naive, *case(KINDS[name], 2, 2, 300), 1e-11)
 
 
-@pytest.mark.parametrize("widths", [(1, 1), (3, 40), (70, 2)])
+@pytest.mark.parametrize(("widths", "scale"), [((1, 1), 1), ((3, 40), 1e3), ((70, 2), 1e-3)])
 @EACH
-def test_any_width(name: str, widths: tuple[int, int]) -> None:
-    compare(*KINDS[name][:2], *case(KINDS[name]._replace(widths=widths), 2, 2, 100), 1e-11)
-
-
-@pytest.mark.parametrize("scale", [1e3, 1e-3])
-@EACH
-def test_large_and_small_products(name: str, scale: float) -> None:
-    inputs, weights = case(KINDS[name], 2, 2, 200, torch.float32)
-    compare(*KINDS[name][:2], [scale * t for t in inputs], weights, 1e-4)
+def test_any_width_and_size(name: str, widths: tuple[int, int], scale: float) -> None:
+    inputs, weights = case(KINDS[name]._replace(widths=widths), 2, 2, 100)
+    compare(*KINDS[name][:2], [scale * t for t in inputs], weights, 1e-11)
 
 
 @EACH

@@ -131,22 +131,6 @@ def test_large_scores(dtype: torch.dtype) -> None:
 # --- merged and cached
 
 
-@pytest.mark.parametrize("dtype", PRECISE)
-@pytest.mark.parametrize("cut", [1, 2, 31, 63, 64, 99])
-def test_merge_of_two_key_sets(cut: int, dtype: torch.dtype) -> None:
-    inputs, weights = case(2, 3, 100, dtype=dtype)
-
-    def merged(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        parts = [
-            attention_lse(q, k[:, :, part], v[:, :, part], scale=SCALE, causal=False)
-            for part in (slice(cut), slice(cut, None))
-        ]
-        return merge_attention(*parts[0], *parts[1])
-
-    whole = outs_and_grads(partial(attention_lse_naive, scale=SCALE, causal=False), inputs, weights)
-    assert_near(outs_and_grads(merged, inputs, weights), whole, TOLERANCE[dtype])
-
-
 def test_merge_is_stable() -> None:
     out_a, out_b = randoms((1, 1, 3, 4), (1, 1, 3, 4), dtype=torch.float32)
     lse_a = torch.tensor([[[1e4, -1e4, float("-inf")]]])
@@ -169,23 +153,10 @@ def test_cached_is_the_last_rows(new: int, dtype: torch.dtype) -> None:
     assert_near(cached, outs_and_grads(rows, inputs, weights), TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("chunks", [[1] * 30, [30], [7, 1, 1, 13, 8], [29, 1]])
-def test_cache_in_any_chunking(chunks: list[int]) -> None:
-    (q, k, v), _ = case(2, 2, 30)
-    full = attention_lse(q, k, v, scale=SCALE)
-    end, parts = 0, []
-    for size in chunks:
-        start, end = end, end + size
-        parts.append(cached_attention_lse(q[:, :, start:end], k[:, :, :end], v[:, :, :end], scale=SCALE))
-    assert_near([torch.cat(ts, 2) for ts in zip(*parts, strict=True)], full, 1e-12)
-
-
 def test_what_only_softmax_refuses() -> None:
     q, k = randoms((1, 1, 2, 4), (1, 1, 5, 4))
     with pytest.raises(InputError, match="use cached_attention_lse"):
         attention_lse(q, k, k, scale=1.0)
-    with pytest.raises(InputError, match="same queries"):
-        merge_attention(q, q[..., 0], k, k[..., 0])
     for bias in (torch.zeros(1, 5), torch.zeros(1, 2, 1, 5), torch.ones(1, 1, 1, 5).bool()):
         with pytest.raises(InputError, match=r"expanded to \(1, 1, 5, 5\)"):
             attention_lse(k, k, k, scale=SCALE, bias=bias)

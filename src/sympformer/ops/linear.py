@@ -22,6 +22,7 @@ so a gradient is made of the same two sums. Autograd would find these formulas t
 for every + and with twice the number of kernels.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -90,35 +91,30 @@ def linear_attention_step(state: Tensor | None, q: Tensor, k: Tensor, v: Tensor)
     state (B, H, dk, dv) is what the last call returned, or None before the first token; q, k (B, H, T, dk) and
     v (B, H, T, dv) are of the new tokens. Returns out, and the new state in float32 or float64, whose size never grows.
     """
-    with _no_autocast(q):
-        dtype, q, k, v = _ready(q, k, v, state)
+    return _step(lambda q, k, v: [linear_attention(q, k, v)], lambda S, q, v: [q @ S], state, q, k, v)
+
+
+def symplectic_step(state: Tensor | None, q: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Continue `symplectic_scan`: position_out, momentum_out, and the new state, as `linear_attention_step` does.
+
+    S <- S + sum_j x_j y_j'        position_out_i = S_i' q_i        momentum_out_i = S_i y_i
+    """
+    return _step(symplectic_scan, lambda S, q, y: [q @ S, y @ S.mT], state, q, x, y)
+
+
+def _step(scan: Callable[..., Any], read: Callable[..., list[Tensor]], state: Tensor | None, *new: Tensor) -> Any:
+    """What `scan` makes of the new tokens, and what they `read` from the state of the earlier ones; the state after."""
+    with _no_autocast(new[0]):
+        dtype, q, k, v = _ready(*new, state=state)
         gain = k.mT @ v
         S = gain if state is None else state + gain
         if q.size(2) == 1:
             door.note_pass()
-            return (q @ S).to(dtype), S
-        out = linear_attention(q, k, v)
-        return (out if state is None else out + q @ state).to(dtype), S
-
-
-def symplectic_step(state: Tensor | None, q: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Continue `symplectic_scan` by T >= 1 tokens from the state (B, H, dx, dy) of all earlier ones.
-
-        S <- S + sum_j x_j y_j'        position_out_i = S_i' q_i        momentum_out_i = S_i y_i
-
-    Returns position_out, momentum_out, and the new state, as `linear_attention_step` does.
-    """
-    with _no_autocast(q):
-        dtype, q, x, y = _ready(q, x, y, state)
-        gain = x.mT @ y
-        S = gain if state is None else state + gain
-        if q.size(2) == 1:
-            door.note_pass()
-            return (q @ S).to(dtype), (y @ S.mT).to(dtype), S
-        position_out, momentum_out = symplectic_scan(q, x, y)
-        if state is not None:
-            position_out, momentum_out = position_out + q @ state, momentum_out + y @ state.mT
-        return position_out.to(dtype), momentum_out.to(dtype), S
+            outs = read(S, q, v)
+        else:
+            outs = scan(q, k, v)
+            outs = outs if state is None else [out + more for out, more in zip(outs, read(state, q, v), strict=True)]
+        return *(out.to(dtype) for out in outs), S
 
 
 def linear_attention_naive(
@@ -156,10 +152,6 @@ def _ready(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None = None) -> tupl
             f"linear attention needs (B, H, T, dk), (B, H, T, dk), (B, H, T, dv), got {shapes}: "
             "give all three the same batch, heads and tokens"
         )
-    if 0 in q.shape or 0 in v.shape:
-        raise InputError(f"linear attention needs at least one token and head, got {shapes}: leave empty batches out")
-    if not (q.is_floating_point() and k.is_floating_point() and v.is_floating_point()):
-        raise InputError(f"linear attention needs floating point, got {q.dtype}, {k.dtype}, {v.dtype}: cast them")
     if state is not None and state.shape != (*k.shape[:2], k.size(3), v.size(3)):
         raise InputError(
             f"the state must be {(*k.shape[:2], k.size(3), v.size(3))} for inputs {shapes}, got {tuple(state.shape)}: "

@@ -56,14 +56,10 @@ def _work_dtype(hidden: Tensor) -> torch.dtype:
 
 
 def _check(hidden: Tensor, weight: Tensor, targets: Tensor) -> None:
-    """Refuse shapes and dtypes that do not fit, in words."""
+    """Refuse what does not fit, in words."""
     shapes = f"hidden {tuple(hidden.shape)}, weight {tuple(weight.shape)}, targets {tuple(targets.shape)}"
     if hidden.ndim < 2 or weight.ndim != 2 or hidden.size(-1) != weight.size(-1):
         raise InputError(f"the loss needs hidden (..., d) and weight (V, d), got {shapes}: give both the same width d")
-    if targets.shape != hidden.shape[:-1]:
-        wanted = tuple(hidden.shape[:-1])
-        raise InputError(f"the loss needs one target per hidden row, got {shapes}: give targets the shape {wanted}")
-    if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
-        raise InputError(f"the targets must be token numbers, got {targets.dtype}: cast them to torch.long")
-    if not (hidden.is_floating_point() and weight.is_floating_point()):
-        raise InputError(f"the loss needs floating point, got {hidden.dtype} and {weight.dtype}: cast them")
+    if targets.shape != hidden.shape[:-1] or targets.is_floating_point() or targets.dtype == torch.bool:
+        wanted = f"torch.long {tuple(hidden.shape[:-1])}"
+        raise InputError(f"the loss needs a token number per hidden row, {wanted}, got {shapes} {targets.dtype}")

@@ -92,12 +92,6 @@ def merge_attention(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) 
 
     An empty set is out = 0 with lse = -inf, or hidden keys (`hiding`); not both may be without any key.
     """
-    if out_a.shape != out_b.shape or not lse_a.shape == lse_b.shape == out_a.shape[:-1]:
-        shapes = ", ".join(str(tuple(t.shape)) for t in (out_a, lse_a, out_b, lse_b))
-        raise InputError(
-            f"merge_attention needs two outs of one shape and their lse without the last axis, got {shapes}: "
-            "give it the results of attention by the same queries"
-        )
     lse = torch.logaddexp(lse_a, lse_b)  # (B, H, T)
     weight_a, weight_b = ((part - lse).exp().unsqueeze(-1) for part in (lse_a, lse_b))  # in [0, 1]
     return (weight_a * out_a + weight_b * out_b).to(out_a.dtype), lse
@@ -150,7 +144,7 @@ def _attention(
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> None:
-    """Refuse shapes and dtypes that no kernel would take, in words."""
+    """Refuse shapes that no kernel would take, in words: with a bias that does not fit it would read past its end."""
     wrong = None
     if q.ndim != 4 or k.ndim != 4 or v.ndim != 4:
         wrong = "q, k, v of shape (B, H, T, dh)", "add the missing axes"
@@ -160,19 +154,14 @@ def _check(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -
         wrong = "q and k equal in all but length", "give each the same B, H, dh"
     elif 0 in q.shape or 0 in k.shape:
         wrong = "at least one query, key and head", "leave empty batches out"
-    elif not (q.is_floating_point() and k.is_floating_point() and v.is_floating_point()):
-        wrong = "floating-point q, k, v", "cast them"
     elif causal and q.size(2) != k.size(2):
         wrong = "as many queries as keys where it is causal", "use cached_attention_lse to continue a cache"
     if wrong is not None:
-        got = ", ".join(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in (("q", q), ("k", k), ("v", v)))
+        got = ", ".join(f"{name} {tuple(t.shape)}" for name, t in (("q", q), ("k", k), ("v", v)))
         raise InputError(f"attention needs {wrong[0]}, got {got}: {wrong[1]}")
-    if bias is not None:
-        _check_bias(bias, (q.size(0), 1, q.size(2), k.size(2)))
-
-
-def _check_bias(bias: Tensor, wanted: tuple[int, ...]) -> None:
-    """Refuse a mask that is not one number for every row or pair of tokens."""
+    if bias is None:
+        return
+    wanted = (q.size(0), 1, q.size(2), k.size(2))
     fits = bias.ndim == 4 and all(size in (1, full) for size, full in zip(bias.shape, wanted, strict=True))
     if not fits or bias.size(3) != wanted[3] or not bias.is_floating_point():
         raise InputError(
