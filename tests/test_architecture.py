@@ -13,17 +13,7 @@ import sympformer
 ROOT = Path(sympformer.__file__).parent
 
 # storey -> storeys it may import from (its own always); files at the root other than these are named like storeys
-LEAVES = {
-    "config_checks",
-    "configs",
-    "errors",
-    "files",
-    "machine",
-    "options",
-    "progress",
-    "provenance",
-    "tables",
-}
+LEAVES = {"config_checks", "configs", "errors", "files", "machine", "options", "progress", "provenance", "tables"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "config_checks": {"errors"},

@@ -6,7 +6,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -59,26 +58,9 @@ def test_help_imports_no_torch() -> None:
     assert not {"torch", "matplotlib", "rich"} & set(loaded)
 
 
-def test_command_help_comes_from_the_signature(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["flow", "--help"]) == 0
-    text = capsys.readouterr().out
-    for flag in ("--system {linear,softmax,quadratic,wasserstein,stein}", "--step", "--max_passes", "--seed", "--out"):
-        assert flag in text
-    assert "Number of tokens." in text
-
-
 def test_python_m_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "sympformer", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"sympformer {__version__}\n"
-
-
-def test_a_run_from_flags(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    flags = "--dim 2 --particles 4 --max_passes 20 --step 0.2 --integrators ab2,rk4 --causal true"
-    assert cli.main(["flow", *flags.split(), "--out", str(tmp_path / "run")]) == 0
-    captured = capsys.readouterr()
-    assert "gradient_flow" in captured.out
-    assert captured.err == ""
-    assert (tmp_path / "run" / "flow.json").exists()
 
 
 # --- errors, and what the system does
@@ -150,18 +132,6 @@ def test_under_torchrun_the_sentence_is_kept_for_the_last_lines(
     assert error_of(capsys, "train", "nothere") == said
 
 
-@pytest.mark.slow
-def test_torchrun_ends_with_the_sentence(tmp_path: Path) -> None:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m"]
-    done = subprocess.run(
-        [*launch, "sympformer", "train", "nothere"], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 1
-    *_, last, rule = done.stderr.splitlines()
-    assert set(rule) == {"="}  # torchrun's own frame
-    assert last.split(" : ")[1].startswith("sympformer: error: unknown config 'nothere'")
-
-
 # --- SIGTERM
 
 
@@ -208,22 +178,6 @@ def test_a_handler_of_the_program_around_stays(tmp_path: Path, monkeypatch: pyte
         signal.signal(signal.SIGTERM, before)
     assert heard == [signal.SIGTERM]
     assert [path.name for path in tmp_path.iterdir()] == ["half.txt"]
-
-
-@pytest.mark.slow
-def test_a_flow_that_is_told_to_stop(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sympformer", "flow", "--max_passes", "100000", "--out", str(tmp_path / "flow")]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    try:
-        time.sleep(5)
-        process.terminate()
-        _, said = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 143
-    assert said.splitlines()[-1] == "sympformer: stopped"
-    assert "Traceback" not in said
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 # --- the configs that ship

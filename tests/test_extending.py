@@ -156,16 +156,8 @@ def test_from_the_command_line_to_hugging_face(part: str, tmp_path: Path, capsys
 def test_parts_named_in_the_environment_reach_other_processes(tmp_path: Path) -> None:
     (tmp_path / "my_parts.py").write_text(SNIPPETS[0].rpartition("model =")[0])
     place = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    command = [
-        sys.executable,
-        "-m",
-        "sympformer",
-        "describe",
-        "--name",
-        "softmax-implicit-damping",
-        "--vocab_size",
-        "64",
-    ]
+    words = "-m sympformer describe --name softmax-implicit-damping --vocab_size 64"
+    command = [sys.executable, *words.split()]
     environment = os.environ | {"PYTHONPATH": place, "SYMPFORMER_PARTS": "my_parts"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr

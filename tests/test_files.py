@@ -21,9 +21,9 @@ with (locked if sys.argv[1] == "lock" else new_folder)(Path(sys.argv[2])) as wor
 """
 
 
-def hold(what: str, path: Path) -> "subprocess.Popen[str]":
+def hold(what: str, path: Path, code: str = HOLD) -> "subprocess.Popen[str]":
     """Another process that locks a place, or writes a folder, until it is killed."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD, what, str(path)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", code, what, str(path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process
@@ -49,13 +49,7 @@ def test_a_lock_is_gone_with_its_process_and_leaves_no_trace(tmp_path: Path) -> 
 
 
 def test_who_waits_says_so_and_comes_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = "import time; time.sleep(0.5)"
-    other = subprocess.Popen(
-        [sys.executable, "-c", HOLD.replace("time.sleep(60)", code), "lock", str(tmp_path / "out")],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert other.stdout is not None
-    other.stdout.readline()
+    other = hold("lock", tmp_path / "out", HOLD.replace("time.sleep(60)", "time.sleep(0.5)"))
     with locked(tmp_path / "out", wait=True):
         assert other.wait(5) == 0
     other.communicate()
@@ -94,13 +88,9 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
         (work / "a").touch()
     with pytest.raises(InputError, match="out exists and is left alone"), new_folder(tmp_path / "out"):
         pass
-    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o777 & ~umask()
-
-
-def umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
-    return mask
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o777 & ~mask
 
 
 def test_a_link_leads_to_its_folder(tmp_path: Path) -> None:
@@ -113,9 +103,8 @@ def test_a_link_leads_to_its_folder(tmp_path: Path) -> None:
 
 
 def test_folders_that_cannot_be_leave_nothing(tmp_path: Path) -> None:
-    for name in ("a\0b", "x" * 300):
-        with pytest.raises(InputError, match="cannot write"), new_folder(tmp_path / "new" / name):
-            pass
+    with pytest.raises(InputError, match="cannot write"), new_folder(tmp_path / "new" / ("x" * 300)):
+        pass
     with pytest.raises(ZeroDivisionError), new_folder(tmp_path / "new" / "out"):
         raise ZeroDivisionError
     assert names(tmp_path) == []
@@ -129,7 +118,7 @@ def test_a_file_takes_the_place_of_a_link_and_of_no_device(tmp_path: Path, monke
     write(tmp_path / "page", "page")
     assert (tmp_path / "precious").read_text() == "precious"
     assert (tmp_path / "page").read_text() == "page"
-    for name in ("pipe", ".", "no/page", "a\0b"):
+    for name in ("pipe", ".", "no/page"):
         with pytest.raises(InputError, match="cannot write"):
             write(tmp_path / name, "page")
     monkeypatch.setattr(files.os, "replace", lambda *_: 1 / 0)

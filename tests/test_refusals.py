@@ -73,7 +73,7 @@ REFUSED: list[tuple[str | list[str], str]] = [
     ("train --lr " + "9" * 400, "lr must be positive and finite"),
     (["train", "--model.variant", "\x1b[2J\x07\n"], "unknown variant"),
     (["train", "--model.variant", "many words " * 500], "unknown variant"),
-    (["train", "--out", "a\udcff"], "argument 3 is not UTF-8 text"),
+    (["train", "--out", "a\udcff"], "--out is not UTF-8 text"),
     ("compare demo --choose.steps 0", "a budget of 0 steps"),
     ("compare demo --jobs 0", "jobs must be at least 1"),
     ("bench --suites stpe", "did you mean 'step'"),

@@ -36,10 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("sympformer.export.command:export", "make a Hugging Face folder of a trained run, push it to a hub"),
     "flow": ("sympformer.studies.flow.command:flow", "run particle flows and draw tokens, energies and oracle calls"),
     "play": ("sympformer.studies.play.page:play", "write a page in which a flow of particles runs live in the browser"),
-    "report": (
-        "sympformer.studies.compare.command:report",
-        "write a comparison, or runs side by side, as one HTML page",
-    ),
+    "report": ("sympformer.studies.compare.command:report", "write a comparison, or runs side by side, as one page"),
     "sample": ("sympformer.training.commands:sample", "continue a text with a trained model"),
     "train": ("sympformer.training.commands:train", "train a language model, or continue a run"),
     "watch": ("sympformer.watching.command:watch", "show every token's way through models, as one HTML page"),
@@ -49,25 +46,18 @@ ECHO, LONGEST = 150, 700  # characters of an input that a sentence repeats, and 
 NO_MEMORY = r"can't allocate memory|[Cc]annot allocate memory|failed to map segment|not enough memory|out of memory"
 HELP = ("-h", "--help")
 CONFIG = "A .yaml file, or the name of a config that ships with the package ('sympformer configs' lists them): {}."
-USAGE = "usage: sympformer [-h] [--version] COMMAND ..."
+HEAD = """usage: sympformer [-h] [--version] COMMAND ...
+
+Accelerated transformers: attention layers as steps of a damped Hamiltonian flow.
+
+commands:"""
 
 
 def help_text() -> str:
     """The page that `sympformer --help` prints."""
     width = max(map(len, COMMANDS))
     rows = [f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()]
-    return "\n".join(
-        [
-            USAGE,
-            "",
-            "Accelerated transformers: attention layers as steps of a damped Hamiltonian flow.",
-            "",
-            "commands:",
-            *rows,
-            "",
-            "'sympformer COMMAND --help' shows the options of a command.",
-        ]
-    )
+    return "\n".join([HEAD, *rows, "\n'sympformer COMMAND --help' shows the options of a command."])
 
 
 Command = Callable[..., object] | dict[str, Callable[..., object]]
@@ -95,7 +85,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         with _sigterm_like_ctrl_c(), pulse(args[0]):
-            _check_text(args)
             if not set(HELP) & set(args):
                 calm_onednn()
             code = _run(load(args[0]), args)
@@ -133,12 +122,6 @@ def _sentence(error: Exception) -> str | None:
     if isinstance(error, MemoryError) or re.search(NO_MEMORY, str(error)):
         return "there is not enough memory: choose smaller sizes, or fewer --jobs"
     return None
-
-
-def _check_text(args: Sequence[str]) -> None:
-    for place, arg in enumerate(args, start=1):
-        if not arg.isascii() and any("\ud800" <= character <= "\udfff" for character in arg):
-            raise InputError(f"argument {place} is not UTF-8 text")
 
 
 def shortened(sentence: str, args: Sequence[str] = ()) -> str:
@@ -237,7 +220,3 @@ def _about_configs(command: str) -> str:
 def _table_page(name: str, commands: Mapping[str, Callable[..., object]]) -> str:
     heads = [f"  {word:<10} {(inspect.getdoc(function) or '').splitlines()[0]}" for word, function in commands.items()]
     return "\n".join([f"usage: sympformer {name} COMMAND ...", "", *heads])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -37,6 +37,8 @@ def check_types(config: Any) -> None:
 def fitted(name: str, kind: Any, value: Any, text: bool = True) -> Any:
     """The value, of the type `kind`. text: strings are what somebody typed, here or in YAML, and are read."""
     origin, inner = get_origin(kind) or kind, get_args(kind)
+    if isinstance(value, str) and any(character == "\0" or "\ud800" <= character <= "\udfff" for character in value):
+        raise InputError(f"{name} is not UTF-8 text: it holds a character that no file and no name can")
     if origin in (types.UnionType, Union):
         return _one_of(name, kind, value, text)
     if origin is Literal:
@@ -151,8 +153,6 @@ def _check(name: str, kind: Any, origin: Any, value: Any, text: bool) -> None:
     """An integer is a fine float; a truth value is neither."""
     if isinstance(value, int) and abs(value) >= 1 << 63:
         raise InputError(f"{name} is a number of more than 63 bits")
-    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
-        raise InputError(f"{name} holds half of a surrogate pair, which no file can: write the whole character")
     if origin is dict and text and not isinstance(value, dict):
         raise InputError(f"{name} must hold named options, got {value!r}")
     fits = isinstance(value, (int, float) if origin is float else origin)

@@ -33,9 +33,9 @@ class Busy(InputError):
 @contextmanager
 def locked(place: Path, wait: bool = False) -> Iterator[None]:
     """Only one process at a time in the block. The lock is a hidden file beside `place`, and goes with the block."""
-    place = _real(place)
+    place = Path(os.path.realpath(place))
     lock = FileLock(place.parent / f"{HIDDEN}{place.name[:100]}.lock")
-    try:
+    with _writing(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=0)
@@ -44,8 +44,6 @@ def locked(place: Path, wait: bool = False) -> Iterator[None]:
                 raise Busy(f"another process is at work on {place}: wait for it, or choose another place") from None
             print(f"waiting for another process that writes {place}", file=sys.stderr, flush=True)
             lock.acquire()
-    except OSError as error:
-        raise _cannot_write(place, error) from error
     try:
         yield
     finally:
@@ -57,11 +55,11 @@ def locked(place: Path, wait: bool = False) -> Iterator[None]:
 def new_folder(out: Path) -> Iterator[Path]:
     """A hidden folder that becomes `out` when the block ends well and vanishes when it does not. `out` must be free."""
     check_new(out)
-    out = _real(out)
+    out = Path(os.path.realpath(out))
     made = [parent for parent in out.parents if not parent.exists()]
     work = out.parent / f"{HIDDEN}{secrets.token_hex(8)}"
     try:
-        with locked(work):
+        with _writing(out), locked(work):
             try:
                 tidy(out.parent)
                 work.mkdir()
@@ -71,8 +69,6 @@ def new_folder(out: Path) -> Iterator[Path]:
                 _rename(work, out)
             finally:
                 shutil.rmtree(work, ignore_errors=True)
-    except OSError as error:
-        raise _cannot_write(out, error) from error
     finally:
         for parent in made:
             with suppress(OSError):  # something is in it
@@ -83,18 +79,14 @@ def write(path: Path, content: str | bytes) -> None:
     """Write a file under a hidden name, make sure that it is on disk, then give it its own name."""
     work = path.parent / f"{HIDDEN}{secrets.token_hex(8)}"
     try:
-        if path.exists() and not path.is_file():
-            raise InputError(f"cannot write {path}: something else than a file is there; give another name")
-        with work.open("xb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-        _sync(work)
-        os.replace(work, path)
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise _cannot_write(path, error) from error
+        with _writing(path):
+            if path.exists() and not path.is_file():
+                raise InputError(f"cannot write {path}: something else than a file is there; give another name")
+            work.write_bytes(content.encode() if isinstance(content, str) else content)
+            _sync(work)
+            os.replace(work, path)
     finally:
-        with suppress(OSError, ValueError):
+        with suppress(OSError):
             work.unlink(missing_ok=True)
 
 
@@ -114,13 +106,10 @@ def tidy(folder: Path) -> None:
 
 def check_new(out: Path) -> None:
     """Refuse a place that holds something."""
-    try:
-        there = os.lstat(_real(out))
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError) as error:  # ValueError: a character that no name has
-        raise _cannot_write(out, error) from error
-    if not stat.S_ISDIR(there.st_mode) or not all(path.name.startswith(HIDDEN) for path in out.iterdir()):
+    with _writing(out), suppress(FileNotFoundError):
+        there = os.lstat(os.path.realpath(out))
+        if stat.S_ISDIR(there.st_mode) and all(path.name.startswith(HIDDEN) for path in out.iterdir()):
+            return
         raise InputError(f"{out} exists and is left alone: choose another place")
 
 
@@ -173,14 +162,6 @@ def checked(folder: Path, manifest: dict[str, dict[str, Any]], hashes: bool = Tr
             raise InputError(f"{file} is damaged: its checksum differs")
 
 
-def _real(out: Path) -> Path:
-    """Through a link, to where it points."""
-    try:
-        return Path(os.path.realpath(out))
-    except ValueError as error:
-        raise _cannot_write(out, error) from error
-
-
 def _rename(work: Path, out: Path) -> None:
     """One call that cannot replace a folder with something in it."""
     tidy(out)
@@ -202,5 +183,10 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _cannot_write(place: Path, error: Exception) -> InputError:
-    return InputError(f"cannot write {place}: {getattr(error, 'strerror', None) or error}")
+@contextmanager
+def _writing(place: Path) -> Iterator[None]:
+    """What the system refuses within the block, in words."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot write {place}: {error.strerror or error}") from error

@@ -29,13 +29,9 @@ def pulse(command: str) -> Iterator[None]:
         yield
         return
     over, started = threading.Event(), time.monotonic()
-    try:
-        interval = max(float(os.environ["SYMPFORMER_INTERVAL"]), 0.01)
-    except (KeyError, ValueError):
-        interval = INTERVAL
 
     def speak() -> None:
-        while not over.wait(interval):
+        while not over.wait(float(os.environ.get("SYMPFORMER_INTERVAL", INTERVAL))):
             line = f"{command}: {_state['now'] or 'at work'} ({time.monotonic() - started:.0f} s)"
             try:
                 print(line, file=sys.stderr, flush=True)

@@ -173,25 +173,6 @@ def test_the_momentum_equation_is_stepped_as_a_whole(name: str) -> None:
     assert relative_error(torch.cat((x, y)), force_only) > 0.2
 
 
-# --- names
-
-
-@pytest.mark.parametrize(("name", "symplectic"), [("symplectic_euler", True), ("presymp_euler", False)])
-def test_only_the_geometric_euler_keeps_the_form_on_the_oscillator(name: str, symplectic: bool) -> None:
-    """|J' Omega J - sigma Omega| / |sigma Omega| of one step, h = 0.1, alpha = 0.7."""
-    system, method, damping, h = flows.Quadratic(positive()), flows.get_integrator(name), flows.Constant(0.7), 0.1
-
-    def step(flat: Tensor) -> Tensor:
-        x, y, _ = method.step(system.at, flat[None, :D], flat[None, D:], flows.Step(0, 1.0, h, h, damping), None)
-        return torch.cat((x[0], y[0]))
-
-    J = torch.autograd.functional.jacobian(step, randn(2 * D))
-    Omega = torch.zeros(2 * D, 2 * D, dtype=torch.float64)
-    Omega[:D, D:], Omega[D:, :D] = torch.eye(D), -torch.eye(D)
-    defect = relative_error(J.mT @ Omega @ J, damping.sigma(1.0, h) * Omega)
-    assert defect < 1e-10 if symplectic else defect > 5e-3
-
-
 # --- the velocity of the MLP
 
 

@@ -166,14 +166,6 @@ def test_closed_constants_are_the_quadratures(family: Family, d: int) -> None:
     assert family.log_constant(d) == pytest.approx(Family.log_constant(family, d), abs=1e-11)
 
 
-def test_limits_of_the_families() -> None:
-    """Student-t and the generalised hyperbolic law tend to their neighbours, densities and all."""
-    s = torch.logspace(-3, 2, 20, dtype=torch.float64)
-    torch.testing.assert_close(StudentT(1e12).log_g(s, 3), Gaussian().log_g(s, 3), rtol=1e-8, atol=1e-8)
-    hyperbolic = GeneralisedHyperbolic(-3.0, 6.0, 1e-8)  # chi = v, lam = -v/2, psi -> 0
-    torch.testing.assert_close(hyperbolic.log_g(s, 3), StudentT(6.0).log_g(s, 3), rtol=1e-6, atol=1e-6)
-
-
 @pytest.mark.parametrize("order", [0.0, 0.3, 0.5, 1.0, 2.5, 7.0, -4.5, 50.0])
 def test_bessel_function_equals_scipys(order: float) -> None:
     z = torch.logspace(-2, 4, 61, dtype=torch.float64)
@@ -202,7 +194,7 @@ def test_push_forward_is_the_change_of_variables(family: Family, M: Tensor) -> N
     wanted = law.log_density(x) - torch.linalg.det(M).abs().log()
     torch.testing.assert_close(moved.log_density(x @ M.mT + SHIFT), wanted, rtol=1e-11, atol=1e-11)
     assert moved.family is family
-    torch.testing.assert_close(moved.mean, M @ M0 + SHIFT)
+    torch.testing.assert_close(moved.m, M @ M0 + SHIFT)
     torch.testing.assert_close(moved.covariance, M @ law.covariance @ M.mT)
 
 
@@ -253,7 +245,7 @@ def test_samples_follow_their_law(family: Family, d: int) -> None:
     assert (U.mT @ U / n - torch.eye(d) / d).abs().max() < 5 / math.sqrt(n)
     assert abs(torch.corrcoef(torch.stack((R.log(), U[:, 0])))[0, 1]) < 5 / math.sqrt(n)
     products = (x - m).unsqueeze(-1) * (x - m).unsqueeze(-2)
-    for sample, expected in ((x, law.mean), (products, law.covariance))[: 1 if family in HEAVY else 2]:
+    for sample, expected in ((x, law.m), (products, law.covariance))[: 1 if family in HEAVY else 2]:
         assert ((sample.mean(0) - expected).abs() < 5 * sample.std(0) / math.sqrt(n)).all()
 
 

@@ -47,14 +47,6 @@ def test_centered_slopes_are_the_general_ones_at_mean_zero(d: int) -> None:
     close(general.P, dP)
 
 
-def test_slopes_of_a_batch_are_the_slopes_of_its_members() -> None:
-    members = [Moments(M0 * k, SIGMA0 * k, symmetric(2, k)) for k in (1, 2, 3)]
-    batch = Moments(*(torch.stack(parts) for parts in zip(*members, strict=True)))
-    apart = [moment_slopes(member, 0.7, A, V, 1.3) for member in members]
-    for together, parts in zip(moment_slopes(batch, 0.7, A, V, 1.3), zip(*apart, strict=True), strict=True):
-        close(together, torch.stack(parts))
-
-
 def test_what_a_solution_keeps() -> None:
     """Symmetry, a positive Sigma, a mean of zero; and kappa Sigma obeys the same equations with kappa = 1."""
     path = solve_moments(M0, SIGMA0, A, V, 1.25, steps=100, h=0.02)

@@ -72,17 +72,6 @@ def test_batches_are_independent() -> None:
     assert relative_error(together.x[:, 1], alone.x) < 1e-14
 
 
-def test_divergence_names_the_step_and_the_remedy() -> None:
-    with pytest.raises(DivergenceError, match=r"presymp_euler left the finite numbers at step \d+ .*smaller than h"):
-        flows.simulate(quadratic(), X0, steps=2000, h=50.0, bound=math.inf, integrator="presymp_euler")
-
-
-def test_progress_bar_does_not_change_the_run(capsys: pytest.CaptureFixture[str]) -> None:
-    quiet = flows.simulate(quadratic(), X0, steps=5, h=0.1)
-    shown = flows.simulate(quadratic(), X0, steps=5, h=0.1, progress=True)
-    assert torch.equal(quiet.x, shown.x)
-
-
 @pytest.mark.parametrize("kind", ["constant", "strong", "decaying"])
 def test_exact_solution_of_the_quadratic_equals_fine_rk4(kind: str) -> None:
     damping = {
@@ -130,7 +119,7 @@ def test_growth_beyond_the_bound_names_step_and_cause() -> None:
         flows.simulate(system, x0, **options)
     with pytest.raises(DivergenceError, match=r"beyond 100, at step"):
         flows.simulate(system, x0, bound=100.0, **options)
-    with pytest.raises(DivergenceError, match="left the finite numbers"):
+    with pytest.raises(DivergenceError, match=r"left the finite numbers at step \d+ .*smaller than h"):
         flows.simulate(system, x0, bound=math.inf, **options)
     with pytest.raises(InputError, match="bound must be positive"):
         flows.simulate(system, x0, bound=0.0, **options)

@@ -32,7 +32,7 @@ def test_field_is_hamiltonian(name: str, batch: tuple[int, ...]) -> None:
 @ALL
 def test_hamiltonian_is_kinetic_plus_potential(name: str) -> None:
     system, x, y = SYSTEMS[name](), randn(6, D), randn(6, D, seed=5)
-    assert torch.equal(system.hamiltonian(x, y), system.kinetic(x, y) + system.energy(x))
+    assert torch.equal(system.hamiltonian(x, y), system.kinetic(x, y) + system.potential(x))
     assert system.kinetic(x, y) > 0
     assert system.kinetic(x, torch.zeros_like(y)) == 0
 
@@ -44,9 +44,9 @@ def test_gradient_flow_is_the_velocity_along_the_energy_gradient(name: str) -> N
     It lowers the energy.
     """
     system, x = SYSTEMS[name](), randn(6, D).requires_grad_()
-    (slope,) = torch.autograd.grad(system.energy(x), x)
+    (slope,) = torch.autograd.grad(system.potential(x), x)
     assert relative_error(system.gradient_flow(x), system.velocity(x, -slope)) < TINY
-    assert system.energy(x + 1e-4 * system.gradient_flow(x)) < system.energy(x)
+    assert system.potential(x + 1e-4 * system.gradient_flow(x)) < system.potential(x)
 
 
 @ALL

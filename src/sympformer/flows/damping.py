@@ -9,7 +9,6 @@ entry a layer say; gradients reach them all.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -24,19 +23,6 @@ CUT = 45.0  # exp(-CUT) is below the rounding of float64 relative to the integra
 NODES = 64
 # Gauss-Legendre nodes and weights on [0, 1], made where no compiler looks on
 GAUSS = torch.tensor((np.polynomial.legendre.leggauss(NODES) + np.array([[1.0], [0.0]])) / 2, device="cpu")
-
-
-class Damping(Protocol):
-    """What an integrator asks of a schedule."""
-
-    def alpha(self, t: Scalar) -> Scalar:
-        """The damping rate."""
-
-    def sigma(self, t: Scalar, h: Scalar) -> Scalar:
-        """What a free momentum keeps over the step."""
-
-    def weight(self, t: Scalar, h: Scalar) -> Scalar:
-        """What a constant force adds over the step."""
 
 
 @dataclass(frozen=True, eq=False)

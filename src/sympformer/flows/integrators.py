@@ -1,12 +1,8 @@
 """Time integrators and their table. A new one is a class and a line here, or `sympformer.register` from outside.
 
-An integrator knows nothing of systems or layers. It is handed an oracle, a function from positions to a `Field`, and a
-`Step` that holds the clock, the step sizes and the damping, all of which may be tensors that learn.
-
-Most schemes ask the oracle once, at the positions they start from: those are `FrozenIntegrator`s. What such a step
-needs of clock and damping are its `factors`, numbers or, for all layers of a model at once, vectors over them;
-`advance` is the step on a field that is already there. A model's layer has nothing but such a field to offer (one
-kernel pass), so it takes these schemes only: one that evaluates at other positions has no `advance` to call.
+It is handed an oracle, a function from positions to a `Field`, and a `Step`, all of whose numbers may be tensors that
+learn. Most schemes ask the oracle once, at the positions they start from: those are `FrozenIntegrator`s, and the only
+ones for a model's layer, which has nothing but such a field to offer (one kernel pass).
 """
 
 from abc import ABC, abstractmethod
@@ -17,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor
 
 from sympformer.errors import unknown_name
-from sympformer.flows.damping import Damping, Scalar
+from sympformer.flows.damping import LogLinear, Scalar
 from sympformer.flows.system import Field
 
 Oracle = Callable[[Tensor], Field]
@@ -48,7 +44,7 @@ class Step:
     t: Scalar
     h_x: Scalar
     h_y: Scalar
-    damping: Damping
+    damping: LogLinear
     factor: Scalar | None = None
 
 
@@ -70,7 +66,7 @@ class Integrator(ABC):
 
 
 class FrozenIntegrator(Integrator):
-    """Abstract base of the schemes with one evaluation, at x: a step needs the field there and nothing else."""
+    """Abstract base of the schemes with one evaluation, at x."""
 
     def step(self, oracle: Oracle, x: Tensor, y: Tensor, step: Step, history: Any) -> State:
         x_next, y_next, history = self.advance(oracle(x), x, y, self.factors(step), history)
@@ -95,8 +91,7 @@ def added(u: Tensor | Sum) -> Tensor:
 class Euler(FrozenIntegrator):
     """x+ = x + h_x F(x, y)        y+ = zeta_1 y + zeta_2 G(x, y)
 
-    Both updates use the old state: one formula, and the paper's table of prefactors. Abstract base: a scheme says what
-    its factors are, (h_x, zeta_1, zeta_2).
+    Abstract base: a scheme says what its factors are, (h_x, zeta_1, zeta_2), as in the paper's table of prefactors.
     """
 
     order = 1
@@ -111,8 +106,7 @@ class PlainEuler(Euler):
     """x+ = x + h_x F(x, y)        y+ = a y + h_y G(x, y)
 
     (the paper's plain explicit Euler). a is `step.factor`, a number in (0, 1), or Nesterov's (k-1)/(k+2) if None.
-    With a = 1 - alpha h_y this is presymp_euler. With a fixed a it is not a consistent scheme: as h -> 0 the momentum
-    is damped at the rate (1 - a)/h, without limit, so it has no order.
+    With a fixed a it has no order: as h -> 0 the momentum is damped at the rate (1 - a)/h, without limit.
     """
 
     order = 0
@@ -136,7 +130,7 @@ class ExpEuler(Euler):
     """x+ = x + h_x F(x, y)        y+ = sigma(t, h_y) y + w(t, h_y) G(x, y)
 
     The damping is integrated exactly, the force is frozen over the step (the paper's exponential Euler, with the
-    weight w as it follows from the variation of constants: no extra factor h, time origin t_k).
+    weight w as it follows from the variation of constants).
     """
 
     def factors(self, step: Step) -> tuple[Scalar, ...]:
@@ -201,9 +195,8 @@ class EtdAB2(FrozenIntegrator):
 
     y+ = sigma (y + h_y [(1 + q) G - q sigma_before G_before]),   q = h_y / (2 h_y_before)
 
-    The damping is exact; sigma_before = e^{-(eta(t) - eta(t_before))} carries the old force to the present. Only
-    differences of eta occur, so nothing overflows at large times. The first step is symplectic_euler's momentum with
-    Euler's position.
+    The damping is exact; sigma_before = e^{-(eta(t) - eta(t_before))} carries the old force to the present. The first
+    step is symplectic_euler's momentum with Euler's position.
     """
 
     order = 2
@@ -228,25 +221,28 @@ class RK4(Integrator):
     evaluations = 4
 
     def step(self, oracle: Oracle, x: Tensor, y: Tensor, step: Step, history: Any) -> State:
-        def slopes(share: float, dx: Tensor | None = None, dy: Tensor | None = None) -> tuple[Tensor, Tensor]:
-            x_at = x if dx is None else x + share * step.h_x * dx
-            y_at = y if dy is None else y + share * step.h_y * dy
+        def slopes(share: float, along: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
+            x_at, y_at = (x, y) if along is None else (x + share * step.h_x * along[0], y + share * step.h_y * along[1])
             velocity, force = oracle(x_at).both(y_at)
             return velocity, force - step.damping.alpha(step.t + share * step.h_y) * y_at
 
-        x1, y1 = slopes(0.0)
-        x2, y2 = slopes(0.5, x1, y1)
-        x3, y3 = slopes(0.5, x2, y2)
-        x4, y4 = slopes(1.0, x3, y3)
-        x_next = x + step.h_x * (x1 + 2 * x2 + 2 * x3 + x4) / 6
-        return x_next, y + step.h_y * (y1 + 2 * y2 + 2 * y3 + y4) / 6, None
+        dx, dy = runge_kutta(slopes)
+        return x + step.h_x * dx, y + step.h_y * dy, None
+
+
+def runge_kutta(slopes: Callable[[float, Any], tuple[Tensor, ...]]) -> list[Tensor]:
+    """(k1 + 2 k2 + 2 k3 + k4)/6; slopes(share, k): the slopes when that share of the step is done along k."""
+    k1 = slopes(0.0, None)
+    k2 = slopes(0.5, k1)
+    k3 = slopes(0.5, k2)
+    k4 = slopes(1.0, k3)
+    return [(a + 2 * b + 2 * c + d) / 6 for a, b, c, d in zip(k1, k2, k3, k4, strict=True)]
 
 
 class GradientFlow(Integrator):
     """x+ = x + h_x (first-order field at x)        y+ = y
 
-    Explicit Euler on the gradient flow that the system accelerates: what a classical attention layer does. Order 1 on
-    that flow, not on the damped one.
+    Explicit Euler on the gradient flow that the system accelerates: what a classical attention layer does.
     """
 
     order = 1
@@ -261,9 +257,8 @@ class Nesterov(Integrator):
     """u = x + (k-1)/(k+2) (x - x_before)        x+ = u - tau grad F(u),  tau = h_x h_y
 
     (the paper's Nesterov scheme, in Euclidean space, F the potential energy). The momentum is the last move in units of
-    velocity, y = (x - x_before)/h_x, so that with t = k h the scheme tends to x'' + 3/t x' + grad F = 0. The damping
-    that is passed in is not used: the factor (k-1)/(k+2) is the damping. The geometry of the system (its kernel) is not
-    used either; the gradient is the force at zero momentum. It asks at x + (k-1)/(k+2) h y, not at x.
+    velocity, y = (x - x_before)/h_x, so that with t = k h the scheme tends to x'' + 3/t x' + grad F = 0. The factor is
+    the damping, and the gradient the force at zero momentum, without the geometry of the system.
     """
 
     order = 1

@@ -99,15 +99,12 @@ class System(ABC):
         checks.same_shape(x, y)
         return self.kinetic(x, y) + self.potential(x)
 
-    def energy(self, x: Tensor) -> Tensor:
-        """The potential energy: what the first-order flow decreases."""
-        return self.potential(x)
-
     @abstractmethod
     def _field(self, x: Tensor) -> Field: ...
 
     @abstractmethod
-    def potential(self, x: Tensor) -> Tensor: ...
+    def potential(self, x: Tensor) -> Tensor:
+        """What the first-order flow decreases."""
 
     def kinetic(self, x: Tensor, y: Tensor) -> Tensor:
         """1/2 |y|^2, that of a separable system."""

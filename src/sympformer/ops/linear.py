@@ -102,10 +102,12 @@ def symplectic_step(state: Tensor | None, q: Tensor, x: Tensor, y: Tensor) -> tu
     return _step(symplectic_scan, lambda S, q, y: [q @ S, y @ S.mT], state, q, x, y)
 
 
-def _step(scan: Callable[..., Any], read: Callable[..., list[Tensor]], state: Tensor | None, *new: Tensor) -> Any:
+def _step(
+    scan: Callable[..., Any], read: Callable[..., list[Tensor]], state: Tensor | None, q: Tensor, k: Tensor, v: Tensor
+) -> Any:
     """What `scan` makes of the new tokens, and what they `read` from the state of the earlier ones; the state after."""
-    with _no_autocast(new[0]):
-        dtype, q, k, v = _ready(*new, state=state)
+    with _no_autocast(q):
+        dtype, q, k, v = _ready(q, k, v, state)
         gain = k.mT @ v
         S = gain if state is None else state + gain
         if q.size(2) == 1:

@@ -44,14 +44,14 @@ def test_only_the_arrival_for_good_counts(potential: list[float], per_step: int,
 def test_best_step_of_the_gradient_flow_on_one_oscillator_is_newtons() -> None:
     """On K = 4 I the Euler step h = 1/4 lands on the minimum with one pass."""
     alone = course(flows.Quadratic(4 * torch.eye(2, dtype=torch.float64)), max_passes=50)
-    best = alone.best_step("gradient_flow", 0.01 * float(alone.system.energy(alone.x0)))
+    best = alone.best_step("gradient_flow", 0.01 * float(alone.system.potential(alone.x0)))
     assert best.arrival == 1
     assert 4 * best.step == pytest.approx(1, abs=0.1)
 
 
 def test_best_step_beats_every_step_of_its_grid() -> None:
     own, grid = course("quadratic", 3, 5, 20.0, 60), (2.0, 1.0, 0.5, 0.25)
-    target = 0.01 * float(own.system.energy(own.x0))
+    target = 0.01 * float(own.system.potential(own.x0))
     best = own.best_step("symplectic_euler", target, grid)
     assert best.arrival is not None
     arrivals = [own.run("symplectic_euler", h, target).arrival for h in grid]

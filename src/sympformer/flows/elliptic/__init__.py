@@ -2,7 +2,7 @@
 
     rho(x) = det(Sigma)^(-1/2) g((x - m)' Sigma^-1 (x - m))        mean m, covariance kappa Sigma
 
-law.py: densities, push-forward, samples. radial.py: the conditions on g. families.py: which g. moments.py: the flow.
+law.py: densities, push-forward, samples, the flow. radial.py: the conditions on g. families.py: which g.
 """
 
 from sympformer.flows.elliptic.families import (
@@ -16,8 +16,14 @@ from sympformer.flows.elliptic.families import (
     get_family,
     log_bessel_k,
 )
-from sympformer.flows.elliptic.law import Elliptic
-from sympformer.flows.elliptic.moments import MomentPath, Moments, centered_slopes, moment_slopes, solve_moments
+from sympformer.flows.elliptic.law import (
+    Elliptic,
+    MomentPath,
+    Moments,
+    centered_slopes,
+    moment_slopes,
+    solve_moments,
+)
 from sympformer.flows.elliptic.radial import Conditions, conditions
 
 # fmt: off
