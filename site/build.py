@@ -87,12 +87,27 @@ def written(modules: list[str]) -> dict[str, str]:
     """Pages that are made of something else: their names and texts."""
     index, theory = ((DOCS / name).read_text(encoding="utf-8") for name in ("index.md", "theory.md"))
     scripts = {script.name: script.read_text(encoding="utf-8") for script in (DOCS / "tutorials").glob("*.py")}
+    theory = linked(theory, modules)
     return {
+        "theory.md": theory,
         "index.md": re.sub(r"(\(tutorials/\w+)\.py\)", r"\1.md)", index),  # there they are pages
         "paper_text.md": paper_text(theory),
         **{f"tutorials/{Path(name).stem}.md": tutorial(code, name) for name, code in scripts.items()},
         **{f"reference/{name}.md": reference(name) for name in modules},
     }
+
+
+def linked(text: str, modules: list[str]) -> str:
+    """Names of tests lead to their files, names of code to the reference."""
+    text = re.sub(r"`(tests/[\w/]+\.py)::([\w:]+)`", r"[`\2`](../\1)", text)
+
+    def place(found: "re.Match[str]") -> str:
+        module, name = f"sympformer.{found[1]}", found[2]
+        public = module in modules and name in getattr(import_module(module), "__all__", [])
+        there = defined(import_module(module), name) if public else None
+        return f"[{found[0]}](reference/{module}.md#{there})" if there else found[0]
+
+    return re.sub(r"`(flows(?:\.elliptic)?|nn|ops|models)\.([A-Za-z]\w*)(?:\.\w+)*`", place, text)
 
 
 def tutorial(code: str, name: str) -> str:
