@@ -1,5 +1,6 @@
 """The command line: help, exit codes, what the system does, SIGTERM, and the configs that ship, found by name."""
 
+import io
 import json
 import os
 import resource
@@ -11,11 +12,13 @@ from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
 from sympformer import __version__, cli
 from sympformer.configs import config_file, shipped
 from sympformer.errors import InputError
 from sympformer.files import new_folder, write
+from sympformer.tables import Head, markdown_table, terminal_table
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 HERE = f"{__name__}:"
@@ -216,3 +219,24 @@ def test_a_copy_overwrites_nothing(
     Path("my.yaml").write_text("mine")
     assert "is left alone" in error_of(capsys, "configs", "cpu-small", "--out", "my.yaml")
     assert Path("my.yaml").read_text() == "mine"
+
+
+# --- tables for people: one set of heads and rows, on a terminal and as Markdown
+
+
+HEADS = [Head("model", left=True), Head("loss")]
+
+
+def test_markdown_keeps_its_columns_whatever_stands_in_a_cell() -> None:
+    assert markdown_table(HEADS, [("a|b", "1.5"), ("two\nlines", "10")]) == (
+        "| model | loss |\n| --- | --: |\n| a\\|b | 1.5 |\n| two lines | 10 |\n"
+    )
+
+
+def test_terminal_puts_words_left_and_figures_right() -> None:
+    console = Console(width=60, record=True, file=io.StringIO())
+    console.print(terminal_table("title", HEADS, [("gpt", "1.5"), ("yuriiformer", "10")], ["strike", None]))
+    lines = console.export_text().splitlines()
+    assert lines[0].strip() == "title"
+    assert "│ gpt         │  1.5 │" in lines
+    assert "│ yuriiformer │   10 │" in lines

@@ -156,33 +156,6 @@ def test_nesterov_scheme_tends_to_its_ode() -> None:
     assert errors[0] / errors[1] == pytest.approx(2, abs=0.3)
 
 
-class NoForce(flows.Wasserstein):
-    """Free particles."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda x: 0 * x.sum(-1))
-
-
-@pytest.mark.parametrize("name", ["exp_euler", "etd_ab2", "symplectic_euler"])
-def test_without_force_the_damping_is_exact(name: str) -> None:
-    for damping in (flows.Constant(0.7, t0=1.0), flows.Nesterov(3.0), flows.LogLinear(1.3, 0.4)):
-        y0 = randn(4, D)
-        path = flows.simulate(NoForce(), randn(4, D), y0, steps=7, h=0.9, integrator=name, damping=damping)
-        assert relative_error(path.y[-1], torch.exp(-damping.eta(path.t[-1])) * y0) < 1e-13
-
-
-@pytest.mark.parametrize(("exponential", "plain"), [("exp_euler", "presymp_euler"), ("etd_ab2", "ab2")])
-def test_without_damping_the_exponential_schemes_are_the_plain_ones(exponential: str, plain: str) -> None:
-    system, x0, y0 = SYSTEMS["softmax"](), randn(5, D) / 2, randn(5, D, seed=5) / 2
-    free = flows.Constant(0.0)
-    a, b = (
-        flows.simulate(system, x0, y0, steps=10, h=uneven(10), integrator=name, damping=free)
-        for name in (exponential, plain)
-    )
-    assert relative_error(a.y, b.y) < 1e-14
-    assert relative_error(a.x, b.x) < 1e-14
-
-
 def symplectic_defect(kind: str, h: float, size: float = 1.0, integrator: str = "symplectic_euler") -> float:
     """|J' Omega J - sigma Omega| / |sigma Omega| of one step."""
     system, x, y = SYSTEMS[kind](), size * randn(4, D), size * randn(4, D, seed=5)

@@ -25,9 +25,8 @@ from sympformer.flows.integrators import (
     Sum,
     get_integrator,
 )
-from sympformer.flows.quadratic import Quadratic
 from sympformer.flows.simulate import Path, simulate
-from sympformer.flows.system import Field, System, Undamped
+from sympformer.flows.system import Field, Quadratic, System, Undamped
 
 # fmt: off
 __all__ = [
