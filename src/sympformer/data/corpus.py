@@ -1,11 +1,5 @@
 """A corpus by name or path: which documents it holds, how they are split, and what they come from, by content.
 
-| corpus | documents |
-|---|---|
-| `storybook`, `storybook:N` | the first N (default all 20,000) of the stories that come with the package |
-| `tinystories`, `openwebtext`, `hub:OWNER/NAME[:CONFIG][@REVISION]` | a dataset of the Hugging Face hub, streamed |
-| a path | .txt, .md, .jsonl, .csv, .parquet (each plain or .gz), or a folder of them |
-
 A name wins over a path; write `./tinystories` for a folder of that name. A folder with a train and a held-out file (or
 folder) keeps its own split, and so does a dataset of the hub.
 """
@@ -24,7 +18,7 @@ from typing import Any
 
 from sympformer.data import hub
 from sympformer.data.config import DataConfig
-from sympformer.data.readers import BLANK_LINES, READERS, beginning, documents, format_of, is_binary
+from sympformer.data.readers import BLANK_LINES, READERS, beginning, documents, format_of, is_binary, readable
 from sympformer.data.splits import split
 from sympformer.data.tokenizers import END_OF_TEXT
 from sympformer.errors import InputError, unknown_name
@@ -84,34 +78,28 @@ def find(config: DataConfig) -> Corpus:
     name = config.corpus
     kind, _, rest = name.partition(":")
     if kind == "storybook":
-        return _storybook(config, rest)
+        n = int(rest) if rest.isascii() and rest.isdigit() and len(rest) < 13 else 0
+        n = STORIES if name == "storybook" else n
+        if not 1 <= n <= STORIES:
+            raise InputError(f"corpus {name!r} is not storybook:N with 1 to {STORIES:,} stories")
+        told = {"stories": n}
+        return Corpus(config, name.replace(":", "-"), told, lambda: {"train": stories(n)}, told, [])
     if name in hub.HUB or kind == "hub":
         wanted = hub.parse(name)
-        word = wanted.repo.rpartition("/")[2]
-        return Corpus(config, word, wanted._asdict(), partial(hub.streams, wanted, config.column), wanted._asdict(), [])
+        told, word = wanted._asdict(), wanted.repo.rpartition("/")[2]
+        return Corpus(config, word, told, partial(hub.streams, wanted, config.column), told, [])
     path = Path(os.path.expanduser(name))
-    if not os.path.exists(path):  # unlike Path.exists, no error for a name that cannot be one
-        if not path.suffix and len(path.parts) <= 1:
-            raise unknown_name(
-                "corpus", name, ["storybook", *hub.HUB, "hub:OWNER/NAME", "the path of a file or folder"]
-            )
+    if os.path.exists(path):  # unlike Path.exists, no error for a name that cannot be one
+        return _on_disk(config, path)
+    if path.suffix or len(path.parts) > 1:
         raise InputError(f"corpus {name!r} is neither a known name nor a file or folder that exists")
-    return _on_disk(config, path)
+    raise unknown_name("corpus", name, ["storybook", *hub.HUB, "hub:OWNER/NAME", "the path of a file or folder"])
 
 
 def stories(n: int = STORIES) -> Iterator[str]:
     """The first n of the stories that come with the package."""
     with files("sympformer.data").joinpath("stories.jsonl.xz").open("rb") as packed, lzma.open(packed) as lines:
         yield from map(json.loads, islice(lines, n))
-
-
-def _storybook(config: DataConfig, count: str) -> Corpus:
-    n = int(count) if count.isascii() and count.isdigit() and len(count) < 13 else 0
-    n = STORIES if config.corpus == "storybook" else n
-    if not 1 <= n <= STORIES:
-        raise InputError(f"corpus {config.corpus!r} is not storybook:N with 1 to {STORIES:,} stories")
-    told = {"stories": n}
-    return Corpus(config, config.corpus.replace(":", "-"), told, lambda: {"train": stories(n)}, told, [])
 
 
 def _clean(texts: Iterable[str], limit: int | None) -> Iterator[str]:
@@ -129,7 +117,12 @@ def _on_disk(config: DataConfig, path: Path) -> Corpus:
     parts, left_out["no split in the name"] = _by_split(path, found)
     notes = [f"left out {_listed(path, rest)} ({why})" for why, rest in left_out.items() if rest]
     notes += [note for part in parts.values() if len(part) == 1 for note in _taken_whole(part[0], config)]
-    sources = [_source(name, file) for name, part in parts.items() for file in part]
+    sources = list[dict[str, Any]]()
+    for name, file in ((name, file) for name, part in parts.items() for file in part):
+        under_way(f"reading {file.name} for its checksum")
+        with readable(file):
+            size, digest = file.stat().st_size, sha256(file)
+        sources.append({"split": name, "file": os.path.abspath(file), "bytes": size, "sha256": digest})
     identity = {"files": [[said["split"], format_of(Path(said["file"])), said["sha256"]] for said in sources]}
 
     def streams() -> dict[str, Iterator[str]]:
@@ -137,14 +130,6 @@ def _on_disk(config: DataConfig, path: Path) -> Corpus:
 
     corpus = Corpus(config, path.name.split(".")[0] or "corpus", identity, streams, sources, notes)
     return corpus
-
-
-def _source(split: str, file: Path) -> dict[str, Any]:
-    under_way(f"reading {file.name} for its checksum")
-    try:
-        return {"split": split, "file": os.path.abspath(file), "bytes": file.stat().st_size, "sha256": sha256(file)}
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror or error}") from error
 
 
 def _texts(corpus: Corpus, part: list[Path]) -> Iterator[str]:

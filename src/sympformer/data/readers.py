@@ -8,7 +8,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -56,19 +56,22 @@ def as_text(row: dict[str, Any], column: str, where: str) -> str:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """(stream of content, stream on disk) of a file; the two differ when it is compressed."""
+def readable(path: Path) -> Iterator[None]:
+    """One sentence where a file cannot be read."""
     try:
-        with path.open("rb") as disk:
-            if path.suffix == ".gz":
-                with gzip.GzipFile(fileobj=disk) as content:
-                    yield cast(IO[bytes], content), disk
-            else:
-                yield disk, disk
+        yield
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path} is not a whole gzip file ({error}): fetch it again") from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """(stream of content, stream on disk) of a file; the two differ when it is compressed."""
+    with readable(path), path.open("rb") as disk, ExitStack() as packed:
+        content = packed.enter_context(gzip.GzipFile(fileobj=disk)) if path.suffix == ".gz" else disk
+        yield cast(IO[bytes], content), disk
 
 
 def _chunks(path: Path, encoding: str) -> Texts:

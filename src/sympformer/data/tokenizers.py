@@ -1,11 +1,7 @@
 """Tokenizers: text to ids and back, by one class over a table that is saved as a Hugging Face `tokenizer.json`.
 
-| name | ids | padded |
-|---|---|---|
-| `gpt2`, `gpt2:PATH/merges.txt` | GPT-2's 50,257, exactly | 50,304 |
-| `bpe:N` | N, trained on the corpus | next multiple of 64 |
-| `byte` | 256 bytes and the end of text | 320 |
-| a folder | the tokenizer saved there, by us or (byte-level BPE) by Hugging Face's tools | |
+Names are those of `DataConfig.tokenizer`: gpt2, bpe:N, byte, or a folder with a tokenizer saved by us or (byte-level
+BPE) by Hugging Face's tools.
 """
 
 import codecs

@@ -12,7 +12,7 @@ from sympformer.errors import InputError
 from sympformer.files import parse_yaml, read_yaml
 from sympformer.models import VARIANTS, ModelConfig
 from sympformer.options import build, options_of, read
-from sympformer.studies.compare.plan import Budget, CompareConfig, Model, parameters, unfold
+from sympformer.studies.compare.plan import Budget, CompareConfig, parameters, unfold
 from sympformer.training.choices import choose_model
 from sympformer.training.config import TrainConfig
 
@@ -36,10 +36,10 @@ BUILT = [
 ]
 
 
-def config(**changes: Any) -> CompareConfig:
+def config(budget: dict[str, Any] = {"tokens": 4000}, **changes: Any) -> CompareConfig:  # noqa: B006
     values: dict[str, Any] = {
         "models": {"gpt": GPT, "exp": EXP | {"lr": 0.016}}, "baseline": "gpt", "lr": [0.002, 0.004],
-        "choose": Budget(tokens=1000), "budget": Budget(tokens=4000), "seeds": [1, 2],
+        "choose": Budget(tokens=1000), "budget": Budget(**budget), "seeds": [1, 2],
         "common": TrainConfig(model={"n_layer": 2, "d_model": 16, "n_head": 2, "block_size": 32}),
     }  # fmt: skip
     return CompareConfig(**values | changes)
@@ -140,28 +140,11 @@ def test_the_product_less_what_is_refused() -> None:
     assert sentence.startswith(
         "Refused: gpt-start-tied, gpt-start-untied, gpt-norm-start-tied, gpt-norm-start-untied: start_momentum"
     )
-
-
-def test_the_same_as_the_list_written_out() -> None:
-    """Options and the configs of runs, so that a folder that the list began is gone on with."""
-    plan = unfold(factorial(lr=[0.004]))
-    cells = {name: dict(model.options) for name, model in plan.models.items()}
-    listed = unfold(factorial(lr=[0.004], factors={}, models=cells))
-    for name in BUILT:
-        runs = [one.run(name, 0.004, 1, one.config.budget, None, False) for one in (plan, listed)]
-        assert runs[0] == runs[1]
-
-
-def test_a_model_takes_the_place_of_a_refused_cell() -> None:
+    # a model of that name takes the place of one that is refused
     plan = unfold(factorial(models={"gpt-start-tied": GPT | {"tie_head": False}}))
     assert list(plan.models) == ["gpt-none-tied", "gpt-none-untied", "gpt-start-tied", *BUILT[2:]]
     assert "gpt-start-tied" not in plan.refused
     assert plan.models["gpt-start-tied"].options["tie_head"] is False
-
-
-def test_on_and_off_are_names_of_levels(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("transport: {off: {}, on: {tie_head: false}}\nsure: on\nyes: 1")
-    assert read_yaml(tmp_path / "a.yaml")["transport"].keys() == {"off", "on"}
 
 
 def test_round_trip_with_everything() -> None:
@@ -169,7 +152,7 @@ def test_round_trip_with_everything() -> None:
         reference="symp-none-tied",
         models={"child": {"parent": "symp-none-tied", "mu": 0.0}},
         families={"first": ["child"]},
-        budget=Budget(tokens=4000, seconds_of="symp-none-tied"),
+        budget={"tokens": 4000, "seconds_of": "symp-none-tied"},
         beside={"theirs": {"child": 2.5}},
     )
     again = made(parse_yaml(yaml.safe_dump(plan.to_dict(), sort_keys=False), "a"))
@@ -194,17 +177,18 @@ def test_a_child_has_its_parents_options() -> None:
 
 @pytest.mark.parametrize("by", ["d_model", "n_layer"])
 def test_a_matched_size_is_the_nearest(by: str) -> None:
+    def size_of(options: dict[str, Any]) -> int:
+        return parameters(choose_model({"vocab_size": 512} | options))
+
     wide = GPT | {"match": {"parameters": "large", "by": by}}
     asked = config(models={"gpt": GPT, "large": EXP | {"n_layer": 5}, "wide": wide}, lr=[0.01], choose=None)
     plan = unfold(asked, 512)
-    numbers = {n: parameters(choose_model({"vocab_size": 512} | m.options)) for n, m in plan.models.items()}
-    size = plan.models["wide"].options[by]
-    for other in (size - (2 if by == "d_model" else 1), size + (2 if by == "d_model" else 1)):
-        beside = parameters(choose_model({"vocab_size": 512} | plan.models["wide"].options | {by: other}))
-        assert abs(beside - numbers["large"]) >= abs(numbers["wide"] - numbers["large"])
+    options, wanted = plan.models["wide"].options, size_of(plan.models["large"].options)
+    size, unit = options[by], 2 if by == "d_model" else 1
+    for other in (size - unit, size + unit):
+        assert abs(size_of(options | {by: other}) - wanted) >= abs(size_of(options) - wanted)
     (note,) = plan.notes()
-    assert note.startswith(f"wide has {by} = {size}, where its {numbers['wide']:,} parameters are nearest to the ")
-    assert by not in unfold(asked).models["wide"].options or by in asked.common.model  # without a text: left out
+    assert note.startswith(f"wide has {by} = {size}, where its {size_of(options):,} parameters are nearest to the ")
 
 
 # --- rates, seeds, budgets
@@ -231,11 +215,8 @@ def test_rates_go_on_while_the_best_is_the_outermost(
     assert model.next_rates(losses, extend) == follows
     finite = {rate: loss for rate, loss in losses.items() if math.isfinite(loss)}
     assert model.best_rate(losses) == min(finite, key=lambda rate: finite[rate], default=None)
-
-
-def test_a_single_rate_is_given() -> None:
-    model = unfold(config()).models["exp"]
-    assert (model.next_rates({}, 3), model.best_rate({})) == ([], 0.016)
+    alone = unfold(config()).models["exp"]  # a single rate is given
+    assert (alone.next_rates({}, extend), alone.best_rate({})) == ([], 0.016)
 
 
 def test_runs() -> None:
@@ -270,12 +251,13 @@ def test_runs() -> None:
             {"models": {"gpt": GPT, "a": GPT | {"n_layer": 2, "match": {"parameters": "gpt", "by": "n_layer"}}}},
             "leave one of n_layer and match out",
         ),
-        ({"baseline": "gtp"}, "did you mean 'gpt'"),
-        ({"reference": "gtp"}, "did you mean 'gpt'"),
-        ({"budget": Budget(tokens=9, seconds_of="gtp")}, "did you mean 'gpt'"),
+        *[({name: "gtp"}, "did you mean 'gpt'") for name in ("baseline", "reference")],
+        ({"budget": {"tokens": 9, "seconds_of": "gtp"}}, "did you mean 'gpt'"),
         ({"families": {"peers": ["gtp"]}}, "did you mean 'gpt'"),
         ({"families": {"a": ["gpt"], "b": ["gpt"]}}, "a model has one family: gpt"),
         ({"beside": {"theirs": {"gtp": 2.0}}}, "did you mean 'gpt'"),
+        *[({"budget": wrong}, "a budget") for wrong in ({}, {"tokens": 3, "steps": 3}, {"seconds": 0.0})],
+        *[({"budget": wrong}, "a budget") for wrong in ({"tokens": -1}, {"seconds": 1.0, "seconds_of": "gpt"})],
         ({"beside": {"theirs": {"gpt": "low"}}}, "beside.theirs must hold a number"),
         ({"seeds": [1, 1]}, "seeds"),
         ({"seeds": []}, "seeds"),
@@ -293,24 +275,3 @@ def test_runs() -> None:
 def test_refusals(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         unfold(config(**changes))
-
-
-@pytest.mark.parametrize(
-    "values", [{}, {"tokens": 3, "steps": 3}, {"seconds": 0.0}, {"tokens": -1}, {"seconds": 1.0, "seconds_of": "gpt"}]
-)
-def test_budget_is_one_positive_number(values: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="budget"):
-        Budget(**values)
-
-
-@pytest.mark.parametrize(
-    ("budget", "words"),
-    [
-        (Budget(tokens=1000), "1,000 tokens"),
-        (Budget(seconds=2.5), "2.5 s"),
-        (Budget(steps=40, seconds_of="gpt"), "the seconds that gpt needs for 40 steps"),
-    ],
-)
-def test_budgets_in_words(budget: Budget, words: str) -> None:
-    assert budget.describe() == words
-    assert isinstance(Model("gpt", GPT, [0.1]).cfg, ModelConfig)

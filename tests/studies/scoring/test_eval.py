@@ -95,7 +95,7 @@ def test_a_loss_that_is_no_number(
     assert "nats per token" not in said.out
 
 
-def test_probes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_probes(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = run_eval(capsys, place / "run", "--probes", "--tokens", 64)
     assert "bits per byte" in shown
     for name in ("cloze", "binding", "agreement", "attractor", "pronoun", "who"):
@@ -104,6 +104,12 @@ def test_probes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = run_eval(capsys, place / "hf", "--probes")
     assert "agreement" in shown
     assert "nats per token" not in shown
+    law = tmp_path / "law.txt"
+    law.write_text("Redistribution in source or binary form requires retention of this notice. " * 9)
+    shown = run_eval(capsys, place / "run", "--text", law, "--probes")
+    assert "nats per token" in shown
+    assert "the probes do not apply: they are about children's stories, and" in shown
+    assert "agreement" not in shown
 
 
 def test_the_loss_of_a_hugging_face_folder(place: Path) -> None:
@@ -137,21 +143,10 @@ def test_any_text(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert f"{figures.bits_per_byte:.4f} bits per byte" in shown
     assert f"({len(ids) - 1:,} tokens)" in run_eval(capsys, place / "hf", *options)  # the same tokenizer
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-
-
-def test_text_with_splits_of_its_own(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for split in ("train", "validation"):
+    for split in ("train", "validation"):  # a folder with splits of its own
         (tmp_path / f"{split}.txt").write_text(f"The {split} text. " * 30)
     assert f"validation of {tmp_path}" in run_eval(capsys, place / "run", "--text", tmp_path)
     assert f"train of {tmp_path}" in run_eval(capsys, place / "run", "--text", tmp_path, "--split", "train")
-
-
-def test_probes_on_another_kind_of_text(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "law.txt").write_text("Redistribution in source or binary form requires retention of this notice. " * 9)
-    shown = run_eval(capsys, place / "run", "--text", tmp_path / "law.txt", "--probes")
-    assert "nats per token" in shown
-    assert "the probes do not apply: they are about children's stories, and" in shown
-    assert "agreement" not in shown
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """Runs of a comparison are processes, `python -m MODULE ...`, so many at a time, that save and leave together.
 
 A child leaves (and saves) when it is told to, when a signal comes, and when its parent is gone: its standard input is a
-pipe from the parent, and `leave_with_parent` waits for the end of it.
+pipe from the parent, and `be_child` waits for the end of it.
 """
 
 import os
@@ -19,7 +19,6 @@ from sympformer.errors import InputError, SympformerError
 
 PATIENCE = 30.0  # seconds in which a child that was told to stop may save; then it is killed
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
-PARENT = "SYMPFORMER_PARENT"
 
 
 class Child:
@@ -27,9 +26,8 @@ class Child:
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
         self.out, self.err = TemporaryFile(), TemporaryFile()  # noqa: SIM115  `close` closes them
-        command = [sys.executable, "-m", *words]
         self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=self.out, stderr=self.err
+            [sys.executable, "-m", *words], env=environment, stdin=subprocess.PIPE, stdout=self.out, stderr=self.err
         )
 
     def result(self) -> str:
@@ -63,7 +61,7 @@ def run_all(commands: Sequence[Sequence[str]], jobs: int, threads: int, **variab
     waiting, running = list(enumerate(commands))[::-1], dict[int, Child]()
     asked = os.environ.get("OMP_NUM_THREADS", "")  # perhaps for fewer
     threads = min(threads, int(asked)) if asked.isdigit() and int(asked) else threads
-    environment = os.environ | variables | {"OMP_NUM_THREADS": str(threads), PARENT: "stdin"}
+    environment = os.environ | variables | {"OMP_NUM_THREADS": str(threads)}
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -98,20 +96,17 @@ def _stop(left: Sequence[Child]) -> None:
             child.close()
 
 
-def leave_with_parent() -> None:
-    """In a child, before anything else: when the parent is gone, however it went, stop as if told to."""
-    if os.environ.get(PARENT) == "stdin":
-        threading.Thread(target=_wait_for_the_end, daemon=True).start()
-
-
-def _wait_for_the_end() -> None:
-    os.read(0, 1)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
 def be_child(main: Callable[[list[str]], str]) -> NoReturn:
-    """Be a child: do what the words say, print what comes of it, end in a way that `Child.result` understands."""
-    leave_with_parent()
+    """Be a child: do what the words say, print what comes of it, end in a way that `Child.result` understands.
+
+    When the parent is gone, however it went, stop as if told to.
+    """
+
+    def leave_with_parent() -> None:
+        os.read(0, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=leave_with_parent, daemon=True).start()
     try:
         print(main(sys.argv[1:]))
     except KeyboardInterrupt:

@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from sympformer.errors import InputError
 from sympformer.studies.compare.comparison import CONFIG, Comparison
-from sympformer.studies.compare.plan import CompareConfig, Model, parameters
+from sympformer.studies.compare.plan import CompareConfig, parameters
 from sympformer.studies.compare.records import runs_results
 from sympformer.studies.results.page import PAGE, show, write_all, write_report
 from sympformer.studies.results.results import FILE, Results
@@ -75,10 +75,15 @@ def report(targets: list[str], out: str | None = None, baseline: str | None = No
 def print_plan(comparison: Comparison) -> None:
     """What is to be trained, on the terminal."""
     config, plan, rows = comparison.config, comparison.plan, []
-    for name, cfg in comparison.model_configs.items():
-        own = {key: value for key, value in plan.models[name].options.items() if config.common.model.get(key) != value}
+    for name, model in plan.models.items():
+        own = {key: value for key, value in model.options.items() if config.common.model.get(key) != value}
         options = ", ".join(f"{key} {str(value).lower()}" for key, value in own.items())
-        rows.append([name, f"{parameters(cfg):,}", _rate(plan.models[name]), escape(options)])
+        rates = ", ".join(f"{rate:g}" for rate in model.rates)
+        numbers = (
+            f"{parameters(comparison.model_configs[name]):,}",
+            rates if len(model.rates) == 1 else f"one of {rates}",
+        )
+        rows.append([name, *numbers, escape(options)])
     console = Console(highlight=False)
     wide = console if console.is_terminal else Console(highlight=False, width=160)
     wide.print(terminal_table(comparison.root.name, PLANNED, rows))
@@ -89,8 +94,3 @@ def print_plan(comparison: Comparison) -> None:
     reported = len(plan.models) * len(config.seeds)
     for line in (f"{reported} runs are reported: {config.budget.describe()}.", *plan.notes()):
         console.print(f"- {line}", markup=False)
-
-
-def _rate(model: Model) -> str:
-    rates = ", ".join(f"{rate:g}" for rate in model.rates)
-    return rates if len(model.rates) == 1 else f"one of {rates}"

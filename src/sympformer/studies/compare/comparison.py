@@ -8,7 +8,6 @@ folder may get more models and more seeds; a run that is there with other settin
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from sympformer.machine import usable_cores
 from sympformer.models import ModelConfig
 from sympformer.progress import Bar
 from sympformer.studies.compare import cell, children, steps
-from sympformer.studies.compare.plan import Budget, CompareConfig, Plan, unfold
+from sympformer.studies.compare.plan import Budget, CompareConfig, Model, Plan, unfold
 from sympformer.studies.compare.records import Entry, Run, describe_data, make_results
 from sympformer.studies.results.results import Results
 from sympformer.training.choices import choose_model
@@ -49,15 +48,6 @@ NOTES = [
     "table, or of a family named in the config, together.",
     "Every trained model was audited (causality, prefix, batch, cache); one that fails is struck out and not ranked.",
 ]
-
-
-@dataclass(frozen=True)
-class Trained:
-    """All runs of a comparison. tried: model -> rate -> the run that chose; rates: of the models that have one."""
-
-    tried: dict[str, dict[float, Run]]
-    rates: dict[str, float]
-    runs: dict[str, list[Run]]
 
 
 class Comparison:
@@ -118,7 +108,7 @@ class Comparison:
         passes = PASSES[0] if timed else PASSES[1]
         return steps.measured(self.root / steps.FILE, self.config.common, self.model_configs, self._threads, passes)
 
-    def train(self) -> Trained:
+    def train(self) -> list[Entry]:
         """Run what is missing: the runs that choose a rate, rate by rate, and those that are reported, seed by seed."""
         _ = self.steps  # while nothing else is at work
         tried: dict[str, dict[float, Run]] = {name: {} for name in self.plan.models}
@@ -128,13 +118,13 @@ class Comparison:
             configs = [self._cell(name, rate, self.config.choose_seed, choose) for name, rate in asked]
             for (name, rate), run in zip(asked, self._run("choosing rates", configs), strict=True):
                 tried[name][rate] = run
-        best = {name: model.best_rate(_losses(tried[name])) for name, model in models.items()}
-        rates = {name: rate for name, rate in best.items() if rate is not None}
-        reported = [self._cell(name, rates[name], s, self.config.budget) for s in self.config.seeds for name in rates]
+        rates = {name: model.best_rate(_losses(tried[name])) for name, model in models.items()}
+        whole = [(name, rate) for name, rate in rates.items() if rate is not None]
+        reported = [self._cell(*one, seed, self.config.budget) for seed in self.config.seeds for one in whole]
         runs: dict[str, list[Run]] = {name: [] for name in models}
         for run in self._run("training", reported, scored=True):
             runs[run.path.parent.name].append(run)
-        return Trained(tried, rates, runs)
+        return [self._entry(model, rates[name], tried[name], runs[name]) for name, model in models.items()]
 
     def _cell(self, model: str, lr: float, seed: int, budget: Budget) -> TrainConfig:
         """The config of one run."""
@@ -178,35 +168,37 @@ class Comparison:
 
     # --- results
 
-    def results(self, trained: Trained) -> Results:
+    def results(self, entries: Sequence[Entry]) -> Results:
         """Everything measured, ready for tables, plots and the page."""
+        config, recipe, models = self.config, self.config.to_dict(), self.plan.models
+        if config.factors or any({"parent", "match"} & set(options) for options in config.models.values()):
+            recipe["options"] = {name: model.options for name, model in models.items()}  # which depend on others
         return make_results(
             self.root.name,
-            [self._entry(name, trained) for name in self.plan.models],
-            families=self.config.families,
-            baseline=self.config.baseline,
+            entries,
+            families=config.families,
+            baseline=config.baseline,
             metric="loss",
-            budget=self.config.budget.describe(),
-            seeds=self.config.seeds,
+            budget=config.budget.describe(),
+            seeds=config.seeds,
             data=describe_data(self.prepared),
-            config=self._recipe(),
-            notes=self._notes(any(trained.tried.values())),
-            reference=self.config.reference if self.config.reference != self.config.baseline else None,
-            beside=self.config.beside,
-            factors={factor: list(levels) for factor, levels in self.config.factors.items()},
+            config=recipe,
+            notes=self._notes(any(entry.rates for entry in entries)),
+            reference=config.reference if config.reference != config.baseline else None,
+            beside=config.beside,
+            factors={factor: list(levels) for factor, levels in config.factors.items()},
             refused=self.plan.refused,
         )
 
-    def _entry(self, name: str, trained: Trained) -> Entry:
-        model, cost, runs = self.plan.models[name], self.steps[name], trained.runs[name]
-        tried, whole = trained.tried[name], [run for run in runs if run.diverged is None]
-        cfg = whole[0].cfg if whole else self.model_configs[name]  # what was trained, whatever a preset says by now
+    def _entry(self, model: Model, rate: float | None, tried: dict[float, Run], runs: list[Run]) -> Entry:
+        cost, whole = self.steps[model.name], [run for run in runs if run.diverged is None]
+        cfg = whole[0].cfg if whole else self.model_configs[model.name]  # as trained, whatever a preset says by now
         return Entry(
-            name=name,
+            name=model.name,
             options=model.options,
             cfg=cfg,
             runs=whole,
-            lr=trained.rates.get(name),
+            lr=rate,
             rates=_losses(tried),
             diverged=tuple(run.diverged for run in runs or tried.values() if run.diverged is not None),
             tokens_per_second=self.config.common.global_batch() * cfg.block_size / cost["seconds"],
@@ -215,13 +207,6 @@ class Comparison:
             parent=model.parent,
             levels=model.levels,
         )
-
-    def _recipe(self) -> dict[str, Any]:
-        """The config as it was given, and what its models are where that depends on others."""
-        recipe, models = self.config.to_dict(), self.plan.models
-        if self.config.factors or any({"parent", "match"} & set(options) for options in self.config.models.values()):
-            recipe["options"] = {name: model.options for name, model in models.items()}
-        return recipe
 
     def _notes(self, chosen: bool) -> list[str]:
         """How rates, sizes and steps came about, and what there is not."""

@@ -182,20 +182,19 @@ def unfold(config: CompareConfig, vocab_size: int | None = None) -> Plan:
     cells = _cells(config.factors)
     for name, (place, options) in cells.items():
         levels[name] = place
-        if name in config.models:
-            try:
-                choose_model(model_options(config.common.model, options))
-            except InputError:
-                continue  # a control in place of a cell that cannot be built
-            if config.models[name] != options:
-                raise InputError(f"models.{name} is a cell of the factors too, and has other options there")
-        else:
-            try:
-                choose_model(model_options(config.common.model, options))
-                entries[name] = options
-            except InputError as error:
+        try:
+            choose_model(model_options(config.common.model, options))
+        except InputError as error:
+            if name not in entries:  # else it takes the place of a cell that cannot be built
                 refused[name] = str(error)
-    _every_level_is_built(config.factors, levels, refused)
+            continue
+        if entries.setdefault(name, options) != options:
+            raise InputError(f"models.{name} is a cell of the factors too, and has other options there")
+    for i, (factor, of_factor) in enumerate(config.factors.items()):
+        for level in of_factor:
+            of_level = [name for name, place in levels.items() if place[i] == level]
+            if all(name in refused for name in of_level):  # it fits nowhere, which is a mistake
+                raise InputError(f"factors.{factor}.{level}: no model can be built of it: {refused[of_level[0]]}")
     order = dict.fromkeys([*(name for name in cells if name in entries), *entries])
     models = {name: _resolved(name, entries, config, levels.get(name, ())) for name in order}
     if not models:
@@ -229,17 +228,6 @@ def _cells(factors: Mapping[str, Mapping[str, Options]]) -> dict[str, tuple[tupl
             options |= levels[level]
         found[name] = place, options
     return found
-
-
-def _every_level_is_built(
-    factors: Mapping[str, Mapping[str, Options]], levels: Mapping[str, tuple[str, ...]], refused: Mapping[str, str]
-) -> None:
-    """A level that fits nowhere is a mistake."""
-    for i, (factor, of_factor) in enumerate(factors.items()):
-        for level in of_factor:
-            cells = [name for name, place in levels.items() if place[i] == level]
-            if all(name in refused for name in cells):
-                raise InputError(f"factors.{factor}.{level}: no model can be built of it: {refused[cells[0]]}")
 
 
 def _merged(name: str, entries: Mapping[str, Options]) -> Options:

@@ -140,8 +140,8 @@ def make_results(
     if len(codes) > 1:
         labels = (code.label + (f" of commit {code.commit}" if code.commit else "") for code in codes)
         parts["notes"] = [MIXED.format(", ".join(labels)), *parts["notes"]]
-    older = (f"Scored with older weights: {why}." for e in entries for run in e.runs for why in passed_over(run))
-    parts["notes"] = [*older, *parts["notes"]]
+    older = [why for entry in entries for run in entry.runs for why in (run.score or {}).get("passed_over", ())]
+    parts["notes"] = [*(f"Scored with older weights: {why}." for why in older), *parts["notes"]]
     by_name = {entry.name: entry for entry in entries}
     reference = by_name.get(parts.get("reference") or parts["baseline"] or "")
     results = Results(
@@ -153,22 +153,18 @@ def make_results(
     return _ranked(results, families or {}, {entry.name: entry.levels for entry in entries if entry.levels})
 
 
-def passed_over(run: Run) -> list[str]:
-    """Checkpoints that were damaged when it was scored, in a sentence each."""
-    return list((run.score or {}).get("passed_over", []))
-
-
 def _ranked(results: Results, families: Mapping[str, Sequence[str]], cells: Mapping[str, tuple[str, ...]]) -> Results:
     """With ranks, corrected differences and effects: of the models that have figures and passed their audit."""
     figures = {m.name: found for m in results.models if m.passed and (found := results.metric_of(m)) is not None}
     ranks = {name: i for i, name in enumerate(sorted(figures, key=lambda name: (figures[name].mean, name)), start=1)}
-    family_of = {name: family for family, names in families.items() for name in names}
-    counted = [model for model in results.models if model.name in figures]
-    of_reference: dict[str, Difference] = {}
-    for family in dict.fromkeys(family_of.get(model.name) for model in counted):
-        members = [model for model in counted if family_of.get(model.name) == family]
-        of_reference |= corrected({m.name: m.difference for m in members if m.difference is not None})
-    of_parent = corrected({m.name: m.to_parent for m in counted if m.to_parent is not None})
+    families = {**families, "": [m.name for m in results.models if not any(m.name in f for f in families.values())]}
+
+    def family(of: str, names: Sequence[str]) -> dict[str, Difference]:
+        found = {m.name: getattr(m, of) for m in results.models if m.name in figures and m.name in names}
+        return corrected({name: difference for name, difference in found.items() if difference is not None})
+
+    of_reference = {name: one for names in families.values() for name, one in family("difference", names).items()}
+    of_parent = family("to_parent", list(figures))
     models = [
         replace(
             model,
@@ -248,14 +244,9 @@ def _probes(runs: Sequence[Run]) -> dict[str, ProbeFigure]:
 def describe_data(prepared: Tokens) -> dict[str, Any]:
     """Which text, cut into which tokens."""
     sheet = prepared.sheet
-    return {
-        "corpus": sheet.corpus,
-        "split": sheet.split,
-        "tokenizer": sheet.tokenizer["name"],
-        "vocabulary": sheet.tokenizer["vocab_size"],
-        "tokens": {name: split.tokens for name, split in sheet.splits.items()},
-        "bytes": {name: split.bytes for name, split in sheet.splits.items()},
-    }
+    sizes = {name: {split: getattr(of, name) for split, of in sheet.splits.items()} for name in ("tokens", "bytes")}
+    tokenizer = {"tokenizer": sheet.tokenizer["name"], "vocabulary": sheet.tokenizer["vocab_size"]}
+    return {"corpus": sheet.corpus, "split": sheet.split, **tokenizer, **sizes}
 
 
 # --- runs side by side
@@ -297,19 +288,18 @@ def _common_split(folders: Sequence[str], metric: str) -> tuple[str, Tokens]:
     runs = [RunFolder.open(folder) for folder in folders]
     advice = "score both on the same text with 'sympformer eval RUN --text FILE'"
     for run in runs[1:]:
-        both = f"{runs[0].path} and {run.path}"
         if metric == "loss" and run.tokenizer.fingerprint != runs[0].tokenizer.fingerprint:
             raise InputError(
-                f"{both} have different tokenizers, so that their losses per token do not compare; compare bits per "
-                "byte with --metric bits_per_byte"
+                f"{runs[0].path} and {run.path} have different tokenizers, so that their losses per token do not "
+                "compare; compare bits per byte with --metric bits_per_byte"
             )
         if run.record["data"]["corpus"] != runs[0].record["data"]["corpus"]:
-            raise InputError(f"{both} were trained on different corpora; {advice}")
+            raise InputError(f"{runs[0].path} and {run.path} were trained on different corpora; {advice}")
     prepared = [run.tokens() for run in runs]
     split = "test" if all("test" in one.sheet.splits for one in prepared) else "validation"
-    held_out = [(one.sheet.splits[split].documents, one.sheet.splits[split].bytes) for one in prepared]
-    for run, held in zip(runs, held_out, strict=True):
-        if held != held_out[0]:
+    first, *others = ((one.sheet.splits[split].documents, one.sheet.splits[split].bytes) for one in prepared)
+    for run, held_out in zip(runs[1:], others, strict=True):
+        if held_out != first:
             raise InputError(f"{runs[0].path} and {run.path} hold out different {split} text; {advice}")
     return split, prepared[0]
 

@@ -1,7 +1,6 @@
 """`sympformer eval`: score a trained model on text and on probes, from a run or any Hugging Face folder."""
 
 import math
-from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -82,7 +81,10 @@ def evaluate(
         print(f"{losses.perplexity:.3f} perplexity")
         print(f"{losses.bits_per_byte:.4f} bits per byte ({losses.bytes:,} bytes)")
     if probes and (found is None or _of_the_kind(found, split)):
-        _print_probes(opened, batch_size)
+        scores = score_probes(opened.logits, opened.tokenizer.encode, opened.block_size, batch_size=batch_size)
+        Console().print(probe_table(scores))
+        if (note := cut_note(scores, opened.block_size)) is not None:
+            print(note)
     return 0
 
 
@@ -94,8 +96,8 @@ def text_tokens(opened: Opened, corpus: str, column: str, separator: str, encodi
             f"{corpus} cannot be cut into tokens as {opened.name} wants it: a text ends with id {own.end_of_text}, not "
             f"{theirs.end_of_text}"
         )
-    own_words, reading = str(opened.folder), (column, separator, encoding)
-    return open_tokens(DataConfig(corpus, own_words, None, 0.0, 0.0, 0, *reading))
+    config = DataConfig(corpus, str(opened.folder), column=column, separator=separator, encoding=encoding, validation=0)
+    return open_tokens(config)
 
 
 def stored_tokens(opened: Opened, data: str | None) -> Tokens | None:
@@ -122,25 +124,21 @@ def text_losses(
 ) -> Evaluation:
     """Nats per token, perplexity and bits per byte of a split, or of so many tokens of it."""
     blocks = validation_blocks(found.tokens(split), window(opened), tokens)
-    loss_of, ticks = _loss_of(opened), steps_with_progress(-(-len(blocks) // batch_size), "text")
+    model, ticks = opened.model, steps_with_progress(-(-len(blocks) // batch_size), "text")
+    ours = LossOf(model) if isinstance(model, LanguageModel) else None
 
-    def counted(inputs: Tensor, targets: Tensor) -> Tensor:
+    def mean_loss(inputs: Tensor, targets: Tensor) -> Tensor:
         next(ticks)
-        return loss_of(inputs, targets)
+        if ours is not None:
+            return ours(inputs, targets)
+        return cross_entropy(opened.logits(inputs).float().flatten(0, 1), targets.flatten())
 
-    device = next((p.device for p in opened.model.parameters()), torch.device("cpu"))
-    result = summary(*evaluate_sums(counted, device, blocks, found.tokenizer.byte_lengths(), batch_size))
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    result = summary(*evaluate_sums(mean_loss, device, blocks, found.tokenizer.byte_lengths(), batch_size))
     next(ticks, None)  # takes the bar away
     if not math.isfinite(result.loss):
         raise DivergenceError(f"the loss of {opened.name} is not finite: its weights are of no use")
     return result
-
-
-def _loss_of(opened: Opened) -> Callable[[Tensor, Tensor], Tensor]:
-    """The mean loss of inputs and targets."""
-    if isinstance(opened.model, LanguageModel):
-        return LossOf(opened.model)
-    return lambda inputs, targets: cross_entropy(opened.logits(inputs).float().flatten(0, 1), targets.flatten())
 
 
 def _of_the_kind(found: Tokens, split: str) -> bool:
@@ -152,11 +150,3 @@ def _of_the_kind(found: Tokens, split: str) -> bool:
             f"are words of theirs (of such stories, more than {LEAST_SHARE:.0%})"
         )
     return share >= LEAST_SHARE
-
-
-def _print_probes(opened: Opened, batch_size: int) -> None:
-
-    scores = score_probes(opened.logits, opened.tokenizer.encode, opened.block_size, batch_size=batch_size)
-    Console().print(probe_table(scores))
-    if (note := cut_note(scores, opened.block_size)) is not None:
-        print(note)
