@@ -100,6 +100,8 @@ def test_the_cache_is_by_content(tmp_path: Path, cache: Path) -> None:
     before = everything_below(first.folder)
     os.utime(source, ns=(0, 0))
     assert prepare(str(source), "byte").reused
+    renamed = jsonl(tmp_path / "other.jsonl", list(stories(30)))  # neither a name nor a time is part of a corpus
+    assert find(DataConfig(str(renamed))).identity == find(DataConfig(str(source))).identity
     jsonl(source, list(stories(31)))
     second = prepare(str(source), "byte")
     assert (second.reused, second.sheet.splits == first.sheet.splits) == (False, False)
@@ -197,16 +199,13 @@ def test_the_first_process_reads_everything_once(tmp_path: Path, monkeypatch: py
     assert read == [False, True, False]
 
 
-def test_missing_folders_and_splits(tmp_path: Path) -> None:
+def test_what_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="does not exist: make it with 'sympformer data prepare"):
         Tokens.open(tmp_path / "none")
     with pytest.raises(InputError, match="holds no prepared data"):
         Tokens.open(tmp_path)
     with pytest.raises(InputError, match="has no split 'test': it has train, validation"):
         prepare("storybook:30", "byte").tokens("test")
-
-
-def test_corpora_without_text_and_shares_that_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("  \n\n ")
     with pytest.raises(InputError, match="holds no text"):
         prepare(str(tmp_path / "a.txt"), "byte")
@@ -217,7 +216,7 @@ def test_corpora_without_text_and_shares_that_are_missed(tmp_path: Path, monkeyp
         prepare(str(tmp_path / "own"), "byte")
     monkeypatch.setattr(tokens, "OFF", 1.0001)
     with pytest.raises(InputError, match=r"validation would hold .* instead of 0\.05: .* data\.separator"):
-        prepare("storybook:30", "byte")
+        prepare("storybook:31", "byte")
 
 
 # --- runs of words that stand in two splits

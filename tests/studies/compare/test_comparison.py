@@ -396,22 +396,6 @@ def test_the_plan_is_shown_and_nothing_made(tmp_path: Path, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize(
-    ("options", "rows"),
-    [
-        (["--models.deep.lr", "0.25"], {"deep": ("0.25", "n_layer 3"), "gpt-tied": ("softmax-baseline",)}),
-        (["--models.new.variant", "softmax-ab2", "--models.new.lr=0.5"], {"new": ("softmax-ab2", "0.5")}),
-    ],
-)
-def test_one_option_of_one_model_leaves_its_others(
-    options: list[str], rows: dict[str, tuple[str, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["compare", write(tmp_path), "--plan", *options]) == 0
-    shown = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if line.startswith("│")}
-    for name, words in rows.items():
-        assert all(word in shown[name] for word in words), shown[name]
-
-
-@pytest.mark.parametrize(
     ("data", "why"),
     [
         ({"corpus": "storybook:200"}, "has no test split: give common.data.test a share"),

@@ -223,6 +223,7 @@ def test_runs() -> None:
     plan = unfold(config())
     choosing = plan.run("gpt", 0.002, 0, Budget(tokens=1000), None, True)
     final = plan.run("exp", 0.016, 2, Budget(seconds=3.0), 30, False)
+    assert Budget(seconds=2.5).describe() == "2.5 s"
     assert (choosing.out, choosing.tokens, choosing.steps, choosing.lr) == (
         "runs/gpt/choose-lr0.002-seed0", 1000, None, 0.002
     )  # fmt: skip
