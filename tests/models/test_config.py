@@ -24,6 +24,18 @@ def test_fourteen_variants() -> None:
     assert PRESETS == ("tuned", "full", "paper", "paper-spd", "modern")
 
 
+# the same list of parts for all
+MODERN: dict[str, Any] = {
+    "norm": "rmsnorm",
+    "mlp": "relu2",
+    "positions": "rotary",
+    "qk_norm": True,
+    "zero_start": True,
+    "tie_head": False,
+    "heads": "projected",
+    "n_key_head": 4,
+    "gain": None,
+}
 # (variant, preset) -> what it starts with
 STARTS: dict[tuple[str, str], dict[str, Any]] = {
     ("softmax-exp-euler", "paper"): {
@@ -60,7 +72,10 @@ STARTS: dict[tuple[str, str], dict[str, Any]] = {
         "mobility": "identity",
     },
     ("softmax-plain-euler", "tuned"): {"damping": 0.3},
-    ("softmax-exp-euler", "modern"): {"heads": "projected", "bound": "cap", "gain": None, "qk_norm": True},
+    **{
+        (f"softmax-{kind}", "modern"): MODERN | {"bound": bound}
+        for kind, bound in {"baseline": "none", "yuriiformer": "cap", "exp-euler": "cap"}.items()
+    },
 }
 
 

@@ -41,20 +41,24 @@ def generate(
     overflow: what happens beyond block_size, by default as cfg.overflow says: "error" is an InputError, with "slide"
     the older half of the context is dropped and the rest recomputed.
     """
-    prompts, ragged = _prompts(model, idx)
-    _check_options(model, prompts, max_new_tokens, temperature, top_k, top_p, overflow)
+    prompts = _prompts(model, idx, max_new_tokens, overflow)
+    draw = _Sampler(temperature, top_k, top_p, seed, model.tokens.weight.device)
+    rows, new, done = [list(prompt) for prompt in prompts], prompts, [False] * len(prompts)
     with _evaluating(model):
-        texts = _continue(
-            _Context(model, len(prompts), use_cache),
-            prompts,
-            max_new_tokens,
-            _Sampler(temperature, top_k, top_p, seed, prompts[0].device),
-            frozenset(stop_tokens),
-        )
-    if ragged:
+        context = _Context(model, len(rows), use_cache)
+        for _ in range(max_new_tokens):
+            drawn = draw(context.feed(new)).tolist()
+            for i, row in enumerate(rows):
+                if not done[i]:
+                    row.append(drawn[i])
+                    done[i] = drawn[i] in stop_tokens
+            if all(done):
+                break
+            new = [row[-1:] for row in rows]  # a finished row is fed its last token; nothing reads what follows
+    texts = [torch.tensor(row, device=model.tokens.weight.device) for row in rows]
+    if not isinstance(idx, Tensor):
         return texts
-    width = max(len(text) for text in texts)
-    fill = stop_tokens[0] if stop_tokens else 0
+    width, fill = max(map(len, texts)), stop_tokens[0] if stop_tokens else 0
     return torch.stack([torch.nn.functional.pad(text, (0, width - len(text)), value=fill) for text in texts])
 
 
@@ -70,17 +74,16 @@ def stream(
     overflow: "Overflow | None" = None,
 ) -> Iterator[int]:
     """The new tokens of one prompt, each as soon as it is drawn: those that `generate` gives, a stop token included."""
-    (prompt,), _ = _prompts(model, [ids])
-    _check_options(model, [prompt], max_new_tokens, temperature, top_k, top_p, overflow)
-    context, draw = _Context(model, 1, use_cache=True), _Sampler(temperature, top_k, top_p, seed, prompt.device)
-    fed: list[int] = prompt.tolist()
+    new = _prompts(model, [ids], max_new_tokens, overflow)
+    draw = _Sampler(temperature, top_k, top_p, seed, model.tokens.weight.device)
     with _evaluating(model):
+        context = _Context(model, 1, use_cache=True)
         for _ in range(max_new_tokens):
-            token = int(draw(context.feed([fed])))
+            token = int(draw(context.feed(new)))
             yield token
             if token in stop_tokens:
                 return
-            fed = [token]
+            new = [[token]]
 
 
 @contextmanager
@@ -134,6 +137,12 @@ class _Sampler:
     def __init__(
         self, temperature: float, top_k: int | None, top_p: float | None, seed: int | None, device: torch.device
     ) -> None:
+        if temperature < 0:
+            raise InputError(f"temperature must not be negative, got {temperature}")
+        if top_k is not None and top_k < 1:
+            raise InputError(f"top_k must be at least 1, got {top_k}")
+        if top_p is not None and not 0 < top_p <= 1:
+            raise InputError(f"top_p must lie in (0, 1], got {top_p}")
         self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
         self.generator = None if seed is None else torch.Generator(device=device).manual_seed(seed)
 
@@ -158,24 +167,6 @@ def _keep_top_p(logits: Tensor, p: float) -> Tensor:
     return logits.masked_fill((before >= p).scatter(-1, order, before >= p), -torch.inf)
 
 
-def _continue(
-    context: _Context, prompts: list[Tensor], max_new: int, draw: _Sampler, stops: frozenset[int]
-) -> list[Tensor]:
-    """All rows advance together, a token at a time."""
-    rows: list[list[int]] = [prompt.tolist() for prompt in prompts]
-    new, done = [list(row) for row in rows], [False] * len(rows)
-    for _ in range(max_new):
-        drawn = draw(context.feed(new)).tolist()
-        for i, row in enumerate(rows):
-            if not done[i]:
-                row.append(drawn[i])
-                done[i] = drawn[i] in stops
-        if all(done):
-            break
-        new = [row[-1:] for row in rows]  # a finished row is fed its last token; nothing reads what follows
-    return [prompts[0].new_tensor(row) for row in rows]
-
-
 def _finite(logits: Tensor) -> Tensor:
     """Logits to draw from. The likeliest of numbers that are none would be a token like any other."""
     if not bool(torch.isfinite(logits).all()):
@@ -187,48 +178,24 @@ def _finite(logits: Tensor) -> Tensor:
     return logits
 
 
-def _prompts(model: "LanguageModel", idx: Prompt) -> tuple[list[Tensor], bool]:
-    """The prompts as 1-D tensors on the model's device, and whether they came as a sequence."""
-    device = model.tokens.weight.device
-    if isinstance(idx, Tensor):
-        if idx.ndim != 2 or idx.shape[0] < 1:
-            raise InputError(f"prompts must have shape (batch, tokens) or be a list of 1-D ids, got {tuple(idx.shape)}")
-        return list(idx.to(device).unbind()), False
-    prompts = [torch.as_tensor(prompt, dtype=torch.long, device=device) for prompt in idx]
-    if not prompts or any(prompt.ndim != 1 for prompt in prompts):
+def _prompts(model: "LanguageModel", idx: Prompt, max_new: int, overflow: "Overflow | None") -> list[list[int]]:
+    """The prompts as lists of ids, after it was found that they can be continued so far."""
+    cfg = model.cfg
+    if isinstance(idx, Tensor) and (idx.ndim != 2 or idx.shape[0] < 1):
+        raise InputError(f"prompts must have shape (batch, tokens) or be a list of 1-D ids, got {tuple(idx.shape)}")
+    rows = [torch.as_tensor(prompt, dtype=torch.long) for prompt in idx]
+    if not rows or any(row.ndim != 1 for row in rows):
         raise InputError("prompts must be at least one sequence of token ids, each 1-D")
-    return prompts, True
-
-
-def _check_options(
-    model: "LanguageModel",
-    prompts: list[Tensor],
-    max_new: int,
-    temperature: float,
-    top_k: int | None,
-    top_p: float | None,
-    overflow: "Overflow | None",
-) -> None:
+    prompts: list[list[int]] = [row.tolist() for row in rows]
     for i, prompt in enumerate(prompts):
-        if len(prompt) == 0:
+        if not prompt:
             raise InputError(f"prompt {i} is empty; give at least one token, such as the end-of-text token")
-        low, high = int(prompt.min()), int(prompt.max())
-        if low < 0 or high >= model.cfg.vocab_size:
-            raise InputError(
-                f"prompt {i} holds token id {low if low < 0 else high}; the vocabulary has {model.cfg.vocab_size}"
-            )
+        if wrong := [token for token in prompt if not 0 <= token < cfg.vocab_size]:
+            raise InputError(f"prompt {i} holds token id {wrong[0]}; the vocabulary has {cfg.vocab_size}")
     if max_new < 0:
         raise InputError(f"max_new_tokens must not be negative, got {max_new}")
-    if temperature < 0:
-        raise InputError(f"temperature must not be negative, got {temperature}")
-    if top_k is not None and top_k < 1:
-        raise InputError(f"top_k must be at least 1, got {top_k}")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise InputError(f"top_p must lie in (0, 1], got {top_p}")
-    # the last token drawn is never fed back
-    longest = max(len(prompt) for prompt in prompts) + max(max_new - 1, 0)
-    if longest > model.cfg.block_size and (overflow or model.cfg.overflow) == "error":
-        raise InputError(
-            f"prompt and new tokens need {longest} places, block_size is {model.cfg.block_size}:"
-            " ask for fewer tokens or set overflow = 'slide'"
-        )
+    longest = max(map(len, prompts)) + max(max_new - 1, 0)  # the last token drawn is never fed back
+    if longest > cfg.block_size and (overflow or cfg.overflow) == "error":
+        raise InputError(f"prompt and new tokens need {longest} places, block_size is {cfg.block_size}:"
+                         " ask for fewer tokens or set overflow = 'slide'")  # fmt: skip
+    return prompts

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from sympformer import ops
 from sympformer.errors import InputError
 from sympformer.models.cache import Cache
-from sympformer.models.config import ModelConfig, Overflow
+from sympformer.models.config import ModelConfig
 from sympformer.models.describe import describe
-from sympformer.models.generate import Prompt, generate
+from sympformer.models.generate import generate
 from sympformer.nn import Embedding, Projection, Stack, State, View, grouped_parameters
 from sympformer.nn.layer import Constants
 from sympformer.nn.parts import dropout, norm
@@ -152,28 +152,13 @@ class LanguageModel(Stack):
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
         return Cache(batch_size, self.new_memories())
 
-    def generate(
-        self,
-        idx: Prompt,
-        max_new_tokens: int = 100,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-        stop_tokens: tuple[int, ...] = (),
-        use_cache: bool = True,
-        overflow: Overflow | None = None,
-    ) -> Tensor | list[Tensor]:
-        """Continue texts; see `sympformer.models.generate.generate`."""
-        return generate(self, idx, max_new_tokens, temperature, top_k, top_p, seed, stop_tokens, use_cache, overflow)
+    generate = generate
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Every parameter once, by optimizer group: matrix, embedding, gain, scalar."""
         return grouped_parameters(self)
 
-    def describe(self) -> str:
-        """Parameters by part, kernel passes, and the scalars of every layer, as text."""
-        return describe(self)
+    describe = describe
 
     def _check_input(
         self, idx: Tensor | None, cache: Cache | None, places: Tensor | None, embedded: Tensor | None
