@@ -15,7 +15,7 @@ from pathlib import Path
 
 # --- budgets: options that the printed command may be given again, so that it takes a moment
 MODEL = "--model.n_layer 1 --model.d_model 8 --model.n_head 1 --model.block_size 64"
-RUN = "--steps 2 --batch_size 2 --accumulate 1 --eval_tokens 256 --sample_tokens 2 --precision float32"
+RUN = "--tokens 256 --batch_size 2 --accumulate 1 --eval_tokens 256 --sample_tokens 2 --precision float32"
 SMALLER = {
     "sympformer train --init_from": RUN,  # the model is that of the run
     "sympformer train --resume --out runs/mine --tokens": "--tokens 512",
@@ -31,7 +31,7 @@ SMALLER = {
     "--common.data.test 0.1 --common.eval_tokens 64 --common.batch_size 2",
     "sympformer flow": "--max_passes 16 --dim 2 --particles 2 --integrators ab2",
     "sympformer bench": "--suites '[]'",  # the suites have sizes of their own; tests/studies/bench runs them
-    "sympformer data prepare": "--tokenizer runs/mine/tokenizer",
+    "sympformer data prepare": "--tokenizer runs/mine",
 }
 CORPUS = {  # the text, where a line names none
     "sympformer train": "--data.corpus storybook:60",
@@ -41,7 +41,7 @@ CORPUS = {  # the text, where a line names none
 PYTHON = {  # the same for the blocks
     '"storybook", "bpe:2048"': '"my-texts", "byte", "data/blocks"',
     "steps=200": "steps=1, eval_tokens=64, batch_size=2, model={'n_layer': 1, 'd_model': 8, 'n_head': 1}, "
-    "data=training.DataConfig(corpus='my-texts', tokenizer='byte')",
+    "data=type(TrainConfig().data)(corpus='my-texts', tokenizer='byte')",
 }
 # --- what a folder needs before a line can run, and what is not run here
 BEFORE = {
@@ -63,10 +63,6 @@ LEFT_OUT = {
     "docs/examples/lm_eval": "tests/export/test_elsewhere.py",
     "SYMPFORMER_PARTS": "tests/test_extending.py",
     "python mine.py": "a script of the reader's",
-}
-CLONE = {  # what an installed wheel is not asked for
-    "docs/examples/": "files of a clone",
-    "--jobs 2": "dear, and the README compares too",
 }
 ELSEWHERE = {  # Python blocks that another test runs; all but those that need an export
     "accelerate.md": "tests/inertia/test_hugging_face.py",
@@ -102,8 +98,8 @@ def options(command: str) -> list[str]:
     return [word.split("=")[0] for word in shlex.split(command) if word.startswith("--")]
 
 
-def left_out(command: str, clone: bool = True) -> bool:
-    return any(part in f"{command} " for part in (LEFT_OUT if clone else LEFT_OUT | CLONE))
+def left_out(command: str) -> bool:
+    return any(part in f"{command} " for part in LEFT_OUT)
 
 
 def small(command: str) -> list[str]:
@@ -115,13 +111,8 @@ def small(command: str) -> list[str]:
     return shlex.split(command) + shlex.split(more)
 
 
-def is_clone(root: Path) -> bool:
-    """Whether more lies beside the pages than pages."""
-    return (root / "pyproject.toml").is_file()
-
-
 def prepare_folder(root: Path) -> None:
-    """Text of one's own, a factory of one's own, and of a clone its docs."""
+    """Text of one's own, a factory of one's own, and the docs."""
     from sympformer import data
 
     for folder in ("my-texts", "texts"):
@@ -134,8 +125,7 @@ def prepare_folder(root: Path) -> None:
         "import sympformer as sf\n\n"
         "def factory():\n    return sf.build_model(sf.variant('linear-ab2', n_layer=1, d_model=8, vocab_size=64))\n"
     )
-    if is_clone(root):
-        Path("docs").symlink_to(root / "docs")
+    Path("docs").symlink_to(root / "docs")
 
 
 def run(command: str) -> None:
@@ -162,7 +152,7 @@ def main(root: Path, pages: list[str]) -> None:
     for page in pages:
         text = (root / page).read_text()
         for command in commands(text):
-            if not left_out(command, is_clone(root)) and command not in done:
+            if not left_out(command) and command not in done:
                 print(f"--- {page}: {command}", file=sys.stderr, flush=True)
                 run(command)
                 done.append(command)

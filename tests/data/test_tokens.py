@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sympformer import cli, data
-from sympformer.data import DataConfig, Tokens, find, make_tokenizer, open_tokens, prepare, stories, tokens
+from sympformer.data import DataConfig, Tokens, find, open_tokens, prepare, stories, tokens
 from sympformer.data.overlap import Overlap
 from sympformer.errors import InputError
 
@@ -166,27 +166,6 @@ def test_of_several_processes_one_prepares_though_another_is_killed(cache: Path)
 
 
 # --- opened
-
-
-def test_damage_is_noticed(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    prepare("storybook:30", "bpe:300", out)
-    whole = {name: (out / name).read_bytes() for name in ("train.bin", "sheet.json", "tokenizer.json")}
-    train, sheet = whole["train.bin"], whole["sheet.json"]
-    Tokens.open(out)
-    for name, broken, check, message in (
-        ("train.bin", b"x" + train[1:], True, r"train\.bin is damaged: .*remove the folder and prepare the corpus"),
-        ("train.bin", train[:-2], False, r"train\.bin is missing or cut short"),
-        ("sheet.json", sheet[:200], None, "is not JSON"),
-        ("sheet.json", b"[]", None, "must hold named values"),
-        ("sheet.json", b'{"splits": 3}', None, r"sheet\.json is damaged"),
-        ("sheet.json", sheet.replace(b'"sha256": "', b'"sha256": "0'), None, "is damaged: its checksum differs"),
-        ("tokenizer.json", make_tokenizer("byte").to_json().encode(), True, "is not the one that made its tokens"),
-    ):
-        (out / name).write_bytes(broken)
-        with pytest.raises(InputError, match=message):
-            Tokens.open(out, check=check)
-        (out / name).write_bytes(whole[name])
 
 
 def test_the_first_process_reads_everything_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
-"""What must not pass for a result: damaged checkpoints, files that changed behind a run, two writers in one folder."""
+"""Good checkpoints stay, a model of no numbers is silent, and two processes do not write into one folder."""
 
-import json
 import os
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import torch
 
 import sympformer as sf
 from sympformer.errors import DivergenceError, InputError
-from sympformer.files import manifest
 from sympformer.training.checkpoint import Checkpoints, read_checkpoint
 from sympformer.training.config import TrainConfig
 from sympformer.training.folder import RunFolder
@@ -22,32 +20,6 @@ from tests.training.conftest import ConfigMaker, assert_same_run, flip, weights
 
 def resumed(run: Path) -> Path:
     return train(TrainConfig(out=str(run)), resume=True, bar=False).folder
-
-
-@pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "state", "manifest"])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_used(
-    damage: str, finished: Path, copied: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    newest = copied / "checkpoints" / "step-00000008"
-    file = newest / "optimizer.safetensors"
-    if damage == "truncate":
-        file.write_bytes(file.read_bytes()[:1000])
-    elif damage == "remove":
-        file.unlink()
-    else:
-        flip({"flip": file, "state": newest / "state.json", "manifest": newest / "manifest.json"}[damage])
-    capsys.readouterr()
-    resumed(copied)
-    said = capsys.readouterr().err
-    for words in ("step-00000008 is damaged", "passed over", "continuing at step 6"):
-        assert words in said
-    assert_same_run(finished, copied)
-
-
-def test_damaged_best_weights_are_passed_over(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flip(copied / "model.safetensors", 0.9)
-    assert sf.open_model(copied).step == 8
-    assert "model.safetensors is damaged: its checksum differs; it is passed over" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("keep_last", [1, 3])
@@ -76,59 +48,6 @@ def is_good(folder: Path) -> bool:
     except InputError:
         return False
     return True
-
-
-def test_a_manifest_names_only_what_a_checkpoint_has(copied: Path) -> None:
-    folder = copied / "checkpoints" / "step-00000008"
-    files = json.loads((folder / "manifest.json").read_text())
-    for name in ("/dev/zero", "../../config.json", "more.bin"):
-        (folder / "manifest.json").write_text(json.dumps(files | {name: {"bytes": 1, "sha256": ""}}))
-        with pytest.raises(InputError, match="names other files than a checkpoint has"):
-            read_checkpoint(folder)
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff" * 64, b"\x08" + b"\0" * 7 + b"{" * 8])
-def test_a_bad_header_with_a_matching_checksum(content: bytes, copied: Path) -> None:
-    folder = copied / "checkpoints" / "step-00000008"
-    (folder / "model.safetensors").write_bytes(content)
-    files = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(manifest(folder, files)))
-    with pytest.raises(InputError, match="is damaged"):
-        read_checkpoint(folder)
-
-
-@pytest.mark.parametrize("name", ["train.yaml", "config.json", "tokenizer.json"])
-@pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
-def test_what_decides_a_result_is_protected(name: str, place: float, copied: Path) -> None:
-    flip(copied / name, place)
-    for use in (sf.open_model, resumed):
-        with pytest.raises(InputError, match=rf"{name} is damaged: its checksum differs: put it back"):
-            use(copied)
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"files": 3}'])
-def test_a_record_that_does_not_read(content: str, copied: Path) -> None:
-    (copied / "run.json").write_text(content)
-    with pytest.raises(InputError, match=r"run\.json"):
-        sf.open_model(copied)
-
-
-def test_other_tokens_are_refused(copied: Path, prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record = json.loads((copied / "run.json").read_text())
-    record["data"]["sha256"]["train"] = "0" * 64
-    (copied / "run.json").write_text(json.dumps(record))
-    with pytest.raises(InputError, match="are not those that the run in"):
-        resumed(copied)
-    assert f"names {prepared} as its text" in capsys.readouterr().err
-
-
-def test_records_cut_short_by_a_crash(finished: Path, copied: Path) -> None:
-    """A line that was half written is left out; a finished run taken up again says nothing twice."""
-    with (copied / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 9, "lo')
-    for _ in range(3):
-        resumed(copied)
-    assert_same_run(finished, copied)
 
 
 def test_a_model_of_no_numbers_does_not_speak(finished: Path) -> None:

@@ -73,8 +73,10 @@ def read_weights(folder: Path) -> tuple[Tensors, dict[str, str]]:
     files = [WEIGHTS] if one else sorted(set(read_json(folder / INDEX).get("weight_map", {}).values()))
     tensors, about = Tensors(), dict[str, str]()
     for name in files:
+        path = folder / Path(name).name
         try:
-            with safe_open(folder / Path(name).name, "pt") as file:
+            path.open("rb").close()  # says what is wrong, where the library says "No such file" of one that is denied
+            with safe_open(path, "pt") as file:
                 about |= file.metadata() or {}
                 tensors |= {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  (it is no mapping)
         except (OSError, SafetensorError) as error:
