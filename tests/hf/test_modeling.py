@@ -276,6 +276,7 @@ def test_a_vector_that_is_two_tokens() -> None:
         model(inputs_embeds=embedded)
     want = model(ids).logits
     assert torch.equal(model(ids, inputs_embeds=embedded).logits, want)
+    assert torch.equal(greedy(model, ids, inputs_embeds=embedded), greedy(model, ids))
     with torch.no_grad():
         body.second_tokens.weight[11] = body.second_tokens.weight[8]
     assert torch.equal(model(inputs_embeds=embedded).logits, want)  # nothing tells them apart

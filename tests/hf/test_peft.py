@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.hf.helpers import checkpoint, every_variant, hf
+from tests.hf.helpers import checkpoint, every_kind, hf, of_kind
 from tests.models.cases import tokens
 
 pytest.importorskip("peft", reason="needs peft, of the extra hf")
@@ -31,9 +31,9 @@ def step(model: Any, ids: Tensor, lr: float = 1e-2) -> float:
     return float(loss.detach())
 
 
-@every_variant
-def test_adapters_learn_and_merge(name: str, tmp_path: Path) -> None:
-    base, ids = hf(name, dtype=torch.float32).train(), tokens(2, 12)
+@every_kind
+def test_adapters_learn_and_merge(kind: str, tmp_path: Path) -> None:
+    base, ids = of_kind(kind, dtype=torch.float32).train(), tokens(2, 12)
     frozen = {n: p.clone() for n, p in base.named_parameters()}
     model = attach(base)
     first = step(model, ids)
@@ -50,38 +50,25 @@ def test_adapters_learn_and_merge(name: str, tmp_path: Path) -> None:
         want = model(input_ids=ids, use_cache=False).logits
         assert torch.allclose(model(input_ids=ids, use_cache=True).logits, want, atol=1e-4)
         model.save_pretrained(tmp_path)
-        again = peft.PeftModel.from_pretrained(hf(name, dtype=torch.float32), tmp_path)
+        again = peft.PeftModel.from_pretrained(of_kind(kind, dtype=torch.float32), tmp_path)
         assert torch.equal(again(input_ids=ids, use_cache=False).logits, want)
         merged = again.merge_and_unload()
         assert torch.allclose(merged.to_language_model()(ids).logits, want, atol=1e-4)
     assert any(not torch.equal(p, frozen[n]) for n, p in merged.named_parameters())
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("softmax-exp-euler", {}),
-        ("softmax-exp-euler", {"value": "tied"}),
-        ("linear-exp-euler", {}),
-        ("linear-exp-euler", {"value": "tied"}),
-    ],
-)
-def test_no_adapter_where_it_would_do_nothing(name: str, fields: dict[str, Any]) -> None:
-    """`all-linear` is all that multiplies; a matrix of a formula is refused by name, when the adapter is attached."""
-    base, ids = hf(name, dtype=torch.float32, **fields).train(), tokens(2, 12)
-    model = attach(base, target_modules="all-linear")
-    adapted = {n.rpartition(".")[2] for n, m in model.named_modules() if hasattr(m, "base_layer")}
-    assert adapted == set(lora_modules(base.config))
-    assert step(model, ids) != step(model, ids)
+@pytest.mark.parametrize("name", ["softmax-exp-euler", "linear-exp-euler"])
+@pytest.mark.parametrize("value", ["free", "tied"])
+def test_no_adapter_where_it_would_do_nothing(name: str, value: str) -> None:
+    """`all-linear`, and what PEFT takes by default, is all that multiplies; a formula's matrix is refused by name."""
+    for targets in ("all-linear", None) if value == "free" else ("all-linear",):
+        base, ids = hf(name, dtype=torch.float32, value=value).train(), tokens(2, 12)
+        model = attach(base, target_modules=targets)
+        adapted = {n.rpartition(".")[2] for n, m in model.named_modules() if hasattr(m, "base_layer")}
+        assert adapted == set(lora_modules(base.config))
+        assert step(model, ids) != step(model, ids)
     with pytest.raises(ValueError, match="Matrix"):
-        attach(hf(name, dtype=torch.float32, **fields), target_modules=["factor", "pull", "qk"])
-
-
-def test_names_that_peft_takes_by_default() -> None:
-    model, ids = attach(hf("linear-exp-euler", dtype=torch.float32).train(), target_modules=None), tokens(2, 12)
-    adapted = {n.rpartition(".")[2] for n, m in model.named_modules() if hasattr(m, "base_layer")}
-    assert adapted == set(lora_modules(model.config))
-    assert step(model, ids) != step(model, ids)
+        attach(hf(name, dtype=torch.float32, value=value), target_modules=["factor", "pull", "qk"])
 
 
 def test_a_matrix_that_is_read_can_be_trained_whole() -> None:

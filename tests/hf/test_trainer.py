@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sympformer.errors import InputError
-from tests.hf.helpers import CHECKPOINTING, every_variant, hf
+from tests.hf.helpers import CHECKPOINTING, every_kind, hf, of_kind
 
 pytest.importorskip("transformers", reason="needs the extra hf")
 pytest.importorskip("accelerate", reason="the Trainer needs accelerate, of the extra hf")
@@ -88,9 +88,9 @@ def test_accumulation_and_gradient_checkpointing_change_nothing(tmp_path: Path) 
         assert torch.allclose(a, b, rtol=0, atol=1e-9), name
 
 
-@every_variant
-def test_every_variant_learns_in_bfloat16(name: str, tmp_path: Path) -> None:
-    model = hf(name, dtype=torch.float32).train()
+@every_kind
+def test_every_kind_learns_in_bfloat16(kind: str, tmp_path: Path) -> None:
+    model = of_kind(kind, dtype=torch.float32).train()
     seen = losses(train(tmp_path, model, bf16=True, save_strategy="no", steps=6))
     assert all(p.dtype == torch.float32 and p.isfinite().all() for p in model.parameters())
     assert min(seen[-2:]) < seen[0]

@@ -276,6 +276,17 @@ class SympFormerGenerationMixin(GenerationMixin):
         before: Any = super()
         return before._prepare_generated_length(generation_config, has_default_max_length, *args, **kwargs)
 
+    def prepare_inputs_for_generation(
+        self, input_ids: Any, *args: Any, inputs_embeds: Tensor | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Ids that were given beside the embeddings of a prompt stay there."""
+        before: Any = super()
+        inputs = before.prepare_inputs_for_generation(input_ids, *args, inputs_embeds=inputs_embeds, **kwargs)
+        embedded = inputs.get("inputs_embeds")
+        if embedded is not None and embedded.shape[:2] == input_ids.shape:
+            inputs["input_ids"] = input_ids
+        return cast(dict[str, Any], inputs)
+
     def _prepare_position_ids_for_generation(self, *args: Any, **kwargs: Any) -> Any:
         """None: places follow from the mask, also behind a text that is padded on the right."""
         return None

@@ -85,14 +85,8 @@ class SympFormerPreTrainedModel(PreTrainedModel):
         if isinstance(module, Scalars):
             for name, parameter in module.named_parameters(recurse=False):
                 init.copy_(parameter, module.start(name))
-        elif isinstance(module, Projection | Matrix) and module.identity:
-            init.eye_(module.weight)
-        elif isinstance(module, Projection | Matrix):
-            init.normal_(module.weight, std=module.std)
-        elif isinstance(module, Norm | RMSNorm):
-            init.constant_(module.weight, module.gain)
-        elif isinstance(module, Channels):
-            init.constant_(module.weight, module.start)
+        elif isinstance(module, Projection | Matrix | Norm | RMSNorm | Channels):
+            module.reset_parameters()  # by torch's functions, which transformers keeps from loaded weights
         else:
             super()._init_weights(module)
 
