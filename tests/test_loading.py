@@ -67,17 +67,13 @@ def test_variants(name: str) -> None:
     "text", ["my_factories:build", "my_factories.py:other", "my_factories.py", "./my_factories.py"]
 )
 def test_factories(text: str, place: Path) -> None:
+    state = torch.get_rng_state()
     target = open_model(text)
+    assert torch.equal(torch.get_rng_state(), state)
     assert (target.kind, target.vocab_size, target.block_size) == ("factory", 30, None)
     assert not target.model.training
     assert target.logits(IDX).shape == (1, 3, 30)
     assert torch.equal(open_model(text).logits(IDX), target.logits(IDX))  # made with one seed
-
-
-def test_a_factory_leaves_the_random_state_alone(place: Path) -> None:
-    state = torch.get_rng_state()
-    open_model("my_factories:build")
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize(
@@ -93,10 +89,7 @@ def test_a_factory_leaves_the_random_state_alone(place: Path) -> None:
         ("my_factories:number", "must return a torch.nn.Module, it returned int"),
         ("no_such_module:build", "cannot import no_such_module: ModuleNotFoundError"),
         ("no_such_file.py:build", "no_such_file.py does not exist"),
-        (
-            "bad_import:build",
-            "cannot import bad_import: ModuleNotFoundError: No module named 'does_not_exist_anywhere'",
-        ),
+        ("bad_import:build", "import bad_import: ModuleNotFoundError: No module named 'does_not_exist_anywhere'"),
         ("bad_syntax.py:build", "cannot import bad_syntax.py: SyntaxError"),
         (":build", "cannot import "),
         ("broken_hf", "config.json is damaged: it is not JSON"),
@@ -120,35 +113,23 @@ def test_wrong_targets_get_one_sentence(text: str, message: str, place: Path) ->
 LOGITS = torch.randn(1, 3, 7)
 
 
-@pytest.mark.parametrize(
-    "output",
-    [
-        LOGITS,
-        SimpleNamespace(logits=LOGITS),
-        {"logits": LOGITS, "loss": None},
-        (LOGITS, None),
-        (torch.ones(()), LOGITS),
-    ],
-)
-def test_logits_are_found(output: Any) -> None:
-    assert find_logits(output, IDX) is LOGITS
+FORMS: list[Any] = [LOGITS, SimpleNamespace(logits=LOGITS), {"logits": LOGITS}, (LOGITS, None), (IDX, LOGITS)]
+NO_FORMS: list[tuple[Any, str]] = [
+    (None, "returned NoneType without logits"),
+    ({"loss": LOGITS}, "returned dict without logits"),
+    ((1, 2), "returned tuple without logits"),
+    (SimpleNamespace(logits=None), "without logits"),
+    (LOGITS[:, -1:], "shape 1 x 1 x 7 for 1 x 3 token ids"),
+    (LOGITS[0], "shape 3 x 7 for 1 x 3 token ids"),
+    (LOGITS.long(), "a row for every token"),
+]
 
 
-@pytest.mark.parametrize(
-    ("output", "message"),
-    [
-        (None, "returned NoneType without logits"),
-        ({"loss": LOGITS}, "returned dict without logits"),
-        ((1, 2), "returned tuple without logits"),
-        (SimpleNamespace(logits=None), "without logits"),
-        (LOGITS[:, -1:], "shape 1 x 1 x 7 for 1 x 3 token ids"),
-        (LOGITS[0], "shape 3 x 7 for 1 x 3 token ids"),
-        (LOGITS.long(), "a row for every token"),
-    ],
-)
-def test_outputs_without_logits(output: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        find_logits(output, IDX)
+def test_logits_are_found() -> None:
+    assert all(find_logits(output, IDX) is LOGITS for output in FORMS)
+    for output, message in NO_FORMS:
+        with pytest.raises(InputError, match=message):
+            find_logits(output, IDX)
 
 
 def test_a_model_that_raises_is_one_sentence() -> None:
@@ -210,7 +191,7 @@ def copy_of(folder: Path, to: Path, without: tuple[str, ...] = (), **config: Any
     return to
 
 
-def test_a_hugging_face_folder(gpt2: Path) -> None:
+def test_a_hugging_face_folder(gpt2: Path, tmp_path: Path) -> None:
     target = open_model(str(gpt2))
     assert (target.kind, target.vocab_size, target.block_size) == ("hf", 5, 32)
     assert not target.model.training
@@ -219,9 +200,6 @@ def test_a_hugging_face_folder(gpt2: Path) -> None:
     assert target.tokenizer.encode("a cat sat") == [1, 2, 3]
     assert target.tokenizer.decode([2, 3]) == "cat sat"
     assert target.tokenizer.end_of_text == 0
-
-
-def test_a_folder_without_a_tokenizer(gpt2: Path, tmp_path: Path) -> None:
     bare = copy_of(gpt2, tmp_path / "bare", without=("tokenizer.json", "tokenizer_config.json"))
     assert open_model(str(bare)).tokenizer is None
 
@@ -237,58 +215,49 @@ def test_our_own_classes_are_known(tmp_path: Path) -> None:
     assert (target.kind, target.vocab_size, target.block_size) == ("hf", 20, 16)
 
 
-def test_foreign_code_is_refused_unless_trusted(gpt2: Path, tmp_path: Path) -> None:
-    auto_map = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
-    folder = copy_of(gpt2, tmp_path / "foreign", model_type="never_seen", auto_map=auto_map)
-    (folder / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    with pytest.raises(InputError, match="comes with code of its own: read it, then give --trust_remote_code"):
-        open_model(str(folder))
-    assert not (tmp_path / "ran").exists()
-
-
 OWN_CODE = """
+from pathlib import Path
 from transformers import GPT2Config, GPT2LMHeadModel
 class Config(GPT2Config):
     model_type = "never_seen"
 class Model(GPT2LMHeadModel):
     config_class = Config
+Path(RAN).write_text("")
 """
 
 
-def test_trusted_code_is_run(gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_code_is_run_only_if_trusted(gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.setattr(sys, "path", list(sys.path))  # transformers adds the modules' folder
     auto_map = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
     folder = copy_of(gpt2, tmp_path / "foreign", model_type="never_seen", auto_map=auto_map)
-    (folder / "own.py").write_text(OWN_CODE)
+    (folder / "own.py").write_text(OWN_CODE.replace("RAN", repr(str(tmp_path / "ran"))))
+    with pytest.raises(InputError, match="comes with code of its own: read it, then give --trust_remote_code"):
+        open_model(str(folder))
+    assert not (tmp_path / "ran").exists()
     target = open_model(str(folder), trust_remote_code=True)
-    assert type(target.model).__name__ == "Model"
+    assert (type(target.model).__name__, (tmp_path / "ran").exists()) == ("Model", True)
     assert torch.equal(target.logits(IDX), open_model(str(gpt2)).logits(IDX))
 
 
 def test_folders_that_do_not_load(gpt2: Path, tmp_path: Path) -> None:
-    pickled = copy_of(gpt2, tmp_path / "pickled", without=("model.safetensors",))
-    (pickled / "pytorch_model.bin").write_bytes(b"anything")
-    with pytest.raises(InputError, match="pickled weights are not read"):
-        open_model(str(pickled))
-    cut = copy_of(gpt2, tmp_path / "cut")
-    (cut / "model.safetensors").write_bytes((gpt2 / "model.safetensors").read_bytes()[:100])
-    with pytest.raises(InputError, match="does not load as a Hugging Face language model") as caught:
-        open_model(str(cut))
-    assert "\n" not in str(caught.value)
-
-
-def test_missing_weights_are_not_made_up(gpt2: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    folder = copy_of(gpt2, tmp_path / "holes")
-    weights = load_file(folder / "model.safetensors")
-    lost = next(name for name in weights if "c_attn.weight" in name)
-    save_file(
-        {name: value for name, value in weights.items() if name != lost}, folder / "model.safetensors", {"format": "pt"}
-    )
-    with pytest.raises(InputError, match=r"lack transformer\.h\.0\.attn\.c_attn\.weight"):
-        open_model(str(folder))
+    pickled = copy_of(gpt2, tmp_path / "pickled", without=("model.safetensors",))
+    (pickled / "pytorch_model.bin").write_bytes(b"anything")
+    cut = copy_of(gpt2, tmp_path / "cut")
+    (cut / "model.safetensors").write_bytes((gpt2 / "model.safetensors").read_bytes()[:100])
+    holes = copy_of(gpt2, tmp_path / "holes")  # missing weights are not made up
+    kept = {name: value for name, value in load_file(holes / "model.safetensors").items() if "c_attn.w" not in name}
+    save_file(kept, holes / "model.safetensors", {"format": "pt"})
+    for folder, message in (
+        (pickled, "pickled weights are not read"),
+        (cut, "does not load as a Hugging Face language model"),
+        (holes, r"lack transformer\.h\.0\.attn\.c_attn\.weight"),
+    ):
+        with pytest.raises(InputError, match=message) as caught:
+            open_model(str(folder))
+        assert "\n" not in str(caught.value)
 
 
 def test_transformers_missing_is_said(gpt2: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,7 @@ from sympformer.nn import View
 from sympformer.nn.attention.softmax import LOG_Z_BOUND, RHO_BOUND, Matrices, SoftmaxAttention, SoftmaxField
 from sympformer.nn.parts import merge_heads, split_heads
 from sympformer.progress import steps_with_progress
-from sympformer.training.choices import choose_model
-from sympformer.training.config import load_config
+from sympformer.training.config import choose_model, load_config
 from sympformer.training.evaluate import evaluate_model
 from sympformer.training.optimizer import clip_gradients, learning_rate, make_optimizers, set_learning_rate
 

@@ -11,8 +11,7 @@ from sympformer.models import ModelConfig
 from sympformer.nn import STEPPERS
 from sympformer.provenance import code_in
 from sympformer.tables import Head, markdown_table
-from sympformer.training.choices import is_plain
-from sympformer.training.config import DEFAULT_VARIANT, TrainConfig
+from sympformer.training.config import DEFAULT_VARIANT, TrainConfig, is_plain
 
 LOSSES = {"validation_loss": "nats per token", "perplexity": "perplexity", "bits_per_byte": "bits per byte"}
 PAGE = """---

@@ -75,12 +75,9 @@ def find_logits(output: Any, idx: Tensor) -> Tensor:
 
 def vocab_size_of(model: nn.Module) -> int:
     """Number of token ids a model knows: from its config, or from the table that reads the tokens."""
-    for name in ("cfg", "config"):
-        size = getattr(getattr(model, name, None), "vocab_size", None)
-        if isinstance(size, int):
-            return size
-    tables = token_tables(model)
-    if not tables:
+    if (size := _told(model, ("vocab_size",))) is not None:
+        return size
+    if not (tables := token_tables(model)):
         raise InputError(
             "the model does not tell its vocabulary (no .cfg.vocab_size, no .config.vocab_size, no nn.Embedding that"
             " reads tokens): give --vocab_size (vocab_size=... in Python)"
@@ -90,12 +87,14 @@ def vocab_size_of(model: nn.Module) -> int:
 
 def block_size_of(model: nn.Module) -> int | None:
     """Longest text a model takes, where its config tells."""
-    for config in (getattr(model, "cfg", None), getattr(model, "config", None)):
-        for field in BLOCK_SIZE_FIELDS:
-            size = getattr(config, field, None)
-            if isinstance(size, int) and size > 0:
-                return size
-    return None
+    return _told(model, BLOCK_SIZE_FIELDS)
+
+
+def _told(model: nn.Module, names: tuple[str, ...]) -> int | None:
+    """The first of some sizes that a model's config tells."""
+    configs = (getattr(model, "cfg", None), getattr(model, "config", None))
+    sizes = (getattr(config, name, None) for config in configs for name in names)
+    return next((size for size in sizes if isinstance(size, int) and size > 0), None)
 
 
 @torch.no_grad()

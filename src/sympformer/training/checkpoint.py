@@ -153,7 +153,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def like(parameter: Tensor, tensor: Tensor) -> Tensor:
-    """A tensor placed like a parameter: its device, and its split between processes where it has the same shape."""
+    """A tensor on the device of a parameter, and split between processes as it is where they have the same shape."""
     tensor = tensor.to(parameter.device)
     if hasattr(parameter, "device_mesh") and tensor.shape == parameter.shape:
         from torch.distributed.tensor import distribute_tensor

@@ -1,15 +1,11 @@
 """The commands `sympformer train` and `sympformer sample`."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from sympformer.errors import InputError
 from sympformer.training.config import TrainConfig
-
-if TYPE_CHECKING:
-    from sympformer.training.run import TrainResult
 
 Which = Literal["best", "last"]
 
@@ -23,21 +19,15 @@ def train(config: TrainConfig, given: Mapping[str, Any], resume: bool = False) -
     from sympformer.training import run
 
     result = run.train(config, resume, given)
-    if result.rank == 0:
-        _say(result)
-    return 0 if result.stopped_by is None else 128 + result.stopped_by
-
-
-def _say(result: "TrainResult") -> None:
-    """How a run ended, and what to do next."""
-    if result.stopped_by is not None:
+    if result.rank == 0 and result.stopped_by is not None:
         print(f"continue with: sympformer train --resume --out {result.folder}")
-        return
-    if result.validation_loss is not None and result.best_loss is not None:
-        print(f"validation loss {result.validation_loss:.4f} nats per token, best {result.best_loss:.4f}")
-    if result.sample is not None:
-        print(f"\n{result.sample}\n")
-    print(f"the model is in {result.folder}; more text: sympformer sample {result.folder} --prompt 'One day'")
+    elif result.rank == 0:
+        if result.validation_loss is not None and result.best_loss is not None:
+            print(f"validation loss {result.validation_loss:.4f} nats per token, best {result.best_loss:.4f}")
+        if result.sample is not None:
+            print(f"\n{result.sample}\n")
+        print(f"the model is in {result.folder}; more text: sympformer sample {result.folder} --prompt 'One day'")
+    return 128 + result.stopped_by if result.stopped_by is not None else 0
 
 
 def sample(
@@ -68,18 +58,12 @@ def sample(
         chat: Ask for one prompt after the other, until an empty line or the end of the input (Ctrl-D).
     """
     from sympformer.training.folder import stored_model
-    from sympformer.training.sampling import Writer
+    from sympformer.training.sampling import asked_for, write_texts
 
     if n < 1:
         raise InputError(f"n must be at least 1, got {n}")
     if not 0 <= seed < 2**63 - n:
         raise InputError(f"seed must lie between 0 and 2^63 - 1, got {seed}")
-    stored = stored_model(Path(run), which, lambda text: print(text, file=sys.stderr))
-    if stored.tokenizer is None:
-        raise InputError(f"{run} has no tokenizer: save the model's beside it")
-    writer = Writer(stored.model, stored.tokenizer, max_new_tokens, temperature, top_k, top_p)
-    if chat:
-        writer.answer(n, seed)
-    else:
-        writer.write(prompt, n, seed)
+    ours = stored_model(Path(run), which).ours()
+    write_texts(*ours, asked_for() if chat else [prompt], n, seed, max_new_tokens, temperature, top_k, top_p)
     return 0

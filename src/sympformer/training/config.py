@@ -5,9 +5,11 @@ Every option that changes the result is here, so that the resolved config in a r
 
 import dataclasses
 import math
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sympformer.config_checks import check_names, check_types
 from sympformer.data.config import DataConfig as DataConfig
@@ -15,12 +17,28 @@ from sympformer.errors import InputError
 from sympformer.files import read_yaml
 from sympformer.options import build, options_of, read
 
+if TYPE_CHECKING:
+    from sympformer.data import Tokenizer
+    from sympformer.models import ModelConfig
+
 Precision = Literal["float32", "bfloat16", "float16"]
 OptimizerName = Literal["adamw", "muon"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Strategy = Literal["auto", "ddp", "fsdp2"]
 
 DEFAULT_VARIANT, DEFAULT_TOKENS = "softmax-exp-euler", 800_000
+OVERHEAD = 30_000  # bytes of a layer besides its weights
+# names of options, what a value must do, whether it does; None is always fine
+RANGES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+    ("batch_size accumulate steps tokens keep_last log_every eval_every", "be at least 1", lambda n: n >= 1),
+    ("checkpoint_every eval_tokens sample_every sample_tokens", "be at least 1", lambda n: n >= 1),
+    ("warm_up", "not be negative", lambda n: n >= 0),
+    ("seed", "lie between 0 and 2^63 - 1", lambda n: 0 <= n < 2**63),
+    ("lr scalar_lr_factor clip", "be positive and finite", lambda x: 0 < x < math.inf),
+    ("weight_decay", "be finite and not negative", lambda x: 0 <= x < math.inf),
+    ("min_lr_ratio", "lie between 0 and 1", lambda x: 0 <= x <= 1),
+    ("betas", "lie in [0, 1)", lambda pair: all(0 <= beta < 1 for beta in pair)),
+)
 # Options that do not change the result: a resumed run may have others than the run it continues.
 FREE_TO_CHANGE = (
     "out", "keep_last", "checkpoint_every", "tensorboard", "device", "compile", "strategy", "sample_prompt",
@@ -104,42 +122,20 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        self._check_counts()
-        self._check_rates()
+        for names, wanted, fits in RANGES:
+            for name in names.split():
+                if (value := getattr(self, name)) is not None and not fits(value):
+                    raise InputError(f"{name} must {wanted}, got {value}")
         if "\0" in f"{self.out}{self.init_from}{self.data.folder}{self.data.corpus}{self.data.tokenizer}":
-            raise InputError(
-                "out, init_from, data.folder, data.corpus and data.tokenizer must not hold the character U+0000"
-            )
+            raise InputError("out, init_from and the names in data must not hold the character U+0000")
         if self.steps is not None and self.tokens is not None:
             raise InputError(f"steps = {self.steps} and tokens = {self.tokens} are two budgets: give one of them")
-        if self.optimizer == "muon" and self.precision == "float16":
-            raise InputError("optimizer = 'muon' does not go with precision = 'float16'; choose bfloat16 or float32")
-        if self.strategy == "fsdp2" and self.precision == "float16":
-            # one process may find an overflow in its part of a gradient and skip a step that the others take
-            raise InputError("strategy = 'fsdp2' does not go with precision = 'float16'; choose bfloat16 or float32")
-
-    def _check_counts(self) -> None:
-        least_one = ("batch_size", "accumulate", "log_every", "eval_every", "checkpoint_every", "keep_last")
-        for name in (*least_one, "steps", "tokens", "eval_tokens", "sample_every", "sample_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be at least 1, got {value}")
-        if self.warm_up < 0:
-            raise InputError(f"warm_up must not be negative, got {self.warm_up}")
-        if not 0 <= self.seed < 2**63:
-            raise InputError(f"seed must lie between 0 and 2^63 - 1, got {self.seed}")
-
-    def _check_rates(self) -> None:
-        for name in ("lr", "scalar_lr_factor", "clip"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise InputError(f"{name} must be positive and finite, got {value}")
-        if not 0 <= self.weight_decay < math.inf:
-            raise InputError(f"weight_decay must be finite and not negative, got {self.weight_decay}")
-        if not 0 <= self.min_lr_ratio <= 1:
-            raise InputError(f"min_lr_ratio must lie between 0 and 1, got {self.min_lr_ratio}")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise InputError(f"betas must lie in [0, 1), got {list(self.betas)}")
+        for name, value in (("optimizer", "muon"), ("strategy", "fsdp2")):
+            # of fsdp2's processes one may find an overflow in its part of a gradient and skip what the others take
+            if getattr(self, name) == value and self.precision == "float16":
+                raise InputError(
+                    f"{name} = '{value}' does not go with precision = 'float16'; choose bfloat16 or float32"
+                )
 
     def replace(self, **changes: Any) -> "TrainConfig":
         """A copy with some fields changed."""
@@ -181,9 +177,10 @@ class TrainConfig:
 
     def flat(self) -> dict[str, Any]:
         """Every option by its dotted name, as the command line has it."""
-        parts = {name: value for name, value in self.to_dict().items() if isinstance(value, dict)}
-        below = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
-        return {name: getattr(self, name) for name in self.to_dict().keys() - parts.keys()} | below
+        found: dict[str, Any] = {}
+        for name, value in dataclasses.asdict(self).items():
+            found |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
+        return found
 
     def named(self) -> dict[str, Any]:
         """The options that are not as by default."""
@@ -200,3 +197,57 @@ def load_config(path: str | Path) -> TrainConfig:
     """Read a YAML config file."""
     config: TrainConfig = build(TrainConfig, read(options_of(TrainConfig), [], read_yaml(Path(path))))
     return config
+
+
+# --- the model that a config asks for
+
+
+def choose_model(options: dict[str, Any], tokenizer: "Tokenizer | None" = None) -> "ModelConfig":
+    """The ModelConfig that options name: variant, preset and overrides, or without these `stepper` and plain fields.
+
+    With a tokenizer the vocabulary is its own, padded, unless the options give a larger one.
+    """
+    from sympformer.models import ModelConfig, variant
+
+    options = dict(options)
+    for name in ("variant", "preset"):
+        if name in options and not isinstance(options[name], str):
+            raise InputError(f"model.{name} must be a name, got {options[name]!r}")
+    if tokenizer is not None:
+        if options.get("vocab_size") is None:
+            options["vocab_size"] = tokenizer.padded_vocab_size
+        if isinstance(size := options["vocab_size"], int) and size < tokenizer.vocab_size:
+            known = f"the tokenizer {tokenizer.name} has {tokenizer.vocab_size} ids"
+            raise InputError(f"model.vocab_size is {size}, but {known}")
+    if is_plain(options):
+        cfg = ModelConfig.from_dict(options)
+    else:
+        name, preset = options.pop("variant", DEFAULT_VARIANT), options.pop("preset", "tuned")
+        cfg = variant(name, preset, **options)
+    if not cfg.causal:
+        raise InputError("model.causal = False sees the next token it should predict; train with causal = True")
+    _check_memory(cfg)
+    return cfg
+
+
+def is_plain(options: Mapping[str, Any]) -> bool:
+    """Whether options are the fields of a ModelConfig, and not a variant's with some changed."""
+    return "stepper" in options and "variant" not in options and "preset" not in options
+
+
+def model_options(shared: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """The options of one model among several: its own over those that all share; a learning rate is none of them."""
+    left_out = {"lr", "variant", "preset"} if is_plain(own) else {"lr"}
+    return {name: value for name, value in (shared | own).items() if name not in left_out}
+
+
+def _check_memory(cfg: "ModelConfig") -> None:
+    """Refuse a model whose weights alone would fill the machine, before it is built."""
+    layers, mlp = 1 if cfg.share_layers else cfg.n_layer, 2 * (cfg.mlp_ratio or 0)
+    numbers = cfg.d_model * (cfg.vocab_size + cfg.block_size + (2 + mlp) * cfg.d_model * layers)
+    needed, there = 4 * numbers + OVERHEAD * cfg.n_layer, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise InputError(
+            f"the model would need at least {needed / 1e9:,.0f} GB of memory, and this machine has {there / 1e9:,.0f}: "
+            "choose a smaller n_layer, d_model, mlp_ratio, vocab_size or block_size"
+        )

@@ -2,6 +2,9 @@
 
 import gc
 import os
+import signal
+import threading
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
@@ -18,6 +21,9 @@ from sympformer.training.config import TrainConfig
 from sympformer.training.evaluate import LossOf
 
 HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+WATCHED = (signal.SIGINT, signal.SIGTERM)
+ASK_SECONDS, MOST_STEPS = 1.0, 64  # between two questions among processes; torchrun kills 30 s after its signal
+ECHO_SECONDS = 2.0  # a launcher passes on a signal that its processes may have had already
 
 
 class Engine:
@@ -90,16 +96,10 @@ class Engine:
             figures /= self.world
         return figures
 
-    def summed(self, *values: float) -> list[float]:
-        """Numbers summed over all processes; of several processes only."""
+    def over_all(self, values: Sequence[float], greatest: bool = False) -> list[float]:
+        """Numbers summed over several processes, or the greatest of each."""
         found = torch.tensor(values, dtype=torch.float64, device=self.device)
-        dist.all_reduce(found)
-        return [float(value) for value in found]
-
-    def greatest(self, *values: float) -> list[float]:
-        """The greatest of every number over all processes."""
-        found = torch.tensor(values, dtype=torch.float64, device=self.device)
-        dist.all_reduce(found, dist.ReduceOp.MAX)
+        dist.all_reduce(found, dist.ReduceOp.MAX if greatest else dist.ReduceOp.SUM)
         return [float(value) for value in found]
 
     def told(self, what: Any) -> Any:
@@ -149,3 +149,59 @@ def pick_device(config: TrainConfig) -> str:
     if device == "cpu":
         machine.calm_onednn()
     return device
+
+
+# --- Ctrl-C and SIGTERM as a wish: the step in hand is finished and saved; a second one stops at once
+
+
+class StopSignal:
+    """`with StopSignal() as stop:` and then look at `stop.received` between steps.
+
+    echo: seconds after a signal in which another one is the same wish.
+    """
+
+    def __init__(self, echo: float = 0.0) -> None:
+        self.received: int | None = None
+        self._echo, self._since = echo, 0.0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "StopSignal":
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in WATCHED}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def _note(self, number: int, frame: object) -> None:
+        now = time.monotonic()
+        if self.received is None:
+            self.received, self._since = number, now
+        elif now - self._since >= self._echo:
+            self.__exit__()
+            signal.raise_signal(number)
+
+
+class SharedStop:
+    """A stop that all processes agree on. They ask each other about once a second, however long a step takes."""
+
+    def __init__(self, engine: Engine, stop: StopSignal, step: int) -> None:
+        """step: steps done."""
+        self._engine, self._stop = engine, stop
+        self._asked, self._next = (time.monotonic(), step), step + 1
+
+    def received(self, step: int) -> int | None:
+        """The signal that any process received, the same in all. To be called after every step."""
+        if self._engine.world == 1:
+            return self._stop.received
+        if step < self._next:
+            return None
+        now, (since, first) = time.monotonic(), self._asked
+        # the first process's clock speaks for all, else they would not ask at the same step
+        pace = (now - since) / (step - first) if self._engine.first else 0.0
+        number, pace = self._engine.over_all((float(self._stop.received or 0), pace), greatest=True)
+        self._asked = (now, step)
+        self._next = step + max(1, min(MOST_STEPS, int(ASK_SECONDS / max(pace, 1e-9))))
+        return int(number) or None

@@ -12,10 +12,13 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
 
 from sympformer import provenance
 from sympformer.data import Tokenizer, Tokens, open_tokens
@@ -24,12 +27,14 @@ from sympformer.errors import InputError
 from sympformer.files import Busy, checked, locked, manifest, new_folder, read_json, write
 from sympformer.models import LanguageModel, ModelConfig
 from sympformer.models.folder import CONFIG, WEIGHTS, build_from, config_files, is_own, read_config
+from sympformer.models.foreign import logits_of
 from sympformer.provenance import Code, code_in, this_code
 from sympformer.training.checkpoint import Checkpoints, Progress, Say, digest, model_tensors, read_best
 from sympformer.training.config import DEFAULT_VARIANT, DataConfig, TrainConfig, load_config
+from sympformer.training.sampling import sample_text
 
 TRAIN, RECORD, METRICS, SAMPLES, LOG = "train.yaml", "run.json", "metrics.jsonl", "samples.jsonl", "log.txt"
-TOKENIZER_CONFIG = "tokenizer_config.json"
+Kind = Literal["variant", "run", "hf", "factory"]
 SEALED = (CONFIG, TRAIN, TABLE)  # what must not change any more
 TIMED = ("seconds", "tokens_per_second", "memory_mb")  # of the metrics: differ from run to run of the same config
 
@@ -48,21 +53,19 @@ class RunFolder:
     @classmethod
     def open(cls, place: str | Path) -> "RunFolder":
         """The run in a folder; what must not change has not changed."""
-        folder = Path(place)
-        if not is_run(folder):
-            what = "holds no run" if folder.is_dir() else "does not exist"
-            raise InputError(f"{folder} {what}: make one with 'sympformer train --out {folder}'")
-        run = cls(folder)
+        run = cls(Path(place))
+        if not is_run(run.path):
+            raise _nothing(run.path, "run")
         try:
-            checked(folder, run.record["files"])
+            checked(run.path, run.record["files"])
         except InputError as error:
             raise InputError(f"{error}: put it back as the run wrote it") from error
         except (KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{folder / RECORD} is damaged: it lacks the checksums of the run's files") from error
+            raise InputError(f"{run.path / RECORD} is damaged: it lacks the checksums of the run's files") from error
         return run
 
     @classmethod
-    def create(cls, config: TrainConfig, cfg: ModelConfig, prepared: Tokens, begun: "Stored | None") -> "RunFolder":
+    def create(cls, config: TrainConfig, cfg: ModelConfig, prepared: Tokens, begun: "Opened | None") -> "RunFolder":
         """Make the folder of a new run, whole or not at all: `out`, or a free name under runs/. Weights to begin with
         are its checkpoint of step 0, so that the run does not need the folder they came from any more.
         """
@@ -84,8 +87,6 @@ class RunFolder:
                 yield
         except Busy:
             raise Busy(f"another process is training in {self.path}: wait until it ends, or stop it") from None
-
-    # --- what it holds
 
     @property
     def record(self) -> dict[str, Any]:
@@ -122,10 +123,8 @@ class RunFolder:
         """All whole lines of metrics."""
         return read_records(self.path / METRICS)
 
-    # --- the text it was trained on
-
     def data(self) -> DataConfig:
-        """A tokenizer that was not made for the text is in the run itself; where it came from may be gone."""
+        """Its text. A tokenizer that was not made for it is in the run itself; where it came from may be gone."""
         data = self.config.data
         named = data.tokenizer == "byte" or data.tokenizer.partition(":")[0] in ("bpe", "gpt2")
         return data if named or data.folder is not None else dataclasses.replace(data, tokenizer=str(self.path))
@@ -140,26 +139,13 @@ class RunFolder:
             raise InputError(f"the tokens in {prepared.folder} are not those that the run in {self.path} began with")
         return prepared
 
-    # --- what is noted when it is taken on
-
-    def note_code(self) -> str | None:
-        """Write down that this code takes the run on; a sentence where it is another one than before."""
-        before, now = self.codes[-1], this_code()
-        if before.source == now.source:
-            return None
-        self._note("codes", now.to_dict())
-        return f"this code, {now.label}, is not the one that the run had so far, {before.label}: {RECORD} keeps both"
-
-    def note_budget(self, step: int, steps: int) -> None:
-        """Write down that the run was given so many steps in all when it had done `step`."""
-        self._note("budgets", {"at": step, "steps": steps})
-
-    def _note(self, name: str, value: dict[str, Any]) -> None:
+    def note(self, name: str, value: dict[str, Any]) -> None:
+        """Add to a list in the record."""
         record = self.record
         write(self.path / RECORD, json.dumps(record | {name: [*record[name], value]}, indent=2))
 
 
-def _fill(work: Path, config: TrainConfig, cfg: ModelConfig, prepared: Tokens, begun: "Stored | None") -> None:
+def _fill(work: Path, config: TrainConfig, cfg: ModelConfig, prepared: Tokens, begun: "Opened | None") -> None:
     prepared.tokenizer.save(work)
     files = config_files(cfg, prepared.tokenizer.end_of_text) | tokenizer_config(cfg.block_size)
     for name, content in (files | {TRAIN: config.to_yaml()}).items():
@@ -201,7 +187,7 @@ def tokenizer_config(block_size: int) -> dict[str, str]:
     special = dict.fromkeys(("bos_token", "eos_token", "pad_token"), END_OF_TEXT)
     options = {"split_special_tokens": True, "clean_up_tokenization_spaces": False, "padding_side": "left"}
     whole = {"tokenizer_class": "PreTrainedTokenizerFast", **special, **options, "model_max_length": block_size}
-    return {TOKENIZER_CONFIG: json.dumps(whole, indent=2) + "\n"}
+    return {"tokenizer_config.json": json.dumps(whole, indent=2) + "\n"}
 
 
 def read_records(file: Path) -> list[dict[str, Any]]:
@@ -221,33 +207,55 @@ def read_records(file: Path) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A model of this package with its tokenizer. about: where its weights come from, for what begins with them."""
+class Opened:
+    """A language model ready to be used, in eval mode."""
 
-    model: LanguageModel
-    tokenizer: Tokenizer | None
-    folder: Path
-    step: int | None
-    about: dict[str, Any]
+    name: str
+    kind: Kind
+    model: Any  # a torch module from ids to logits, our own `LanguageModel` or anyone's
+    tokenizer: Any  # with encode(text), decode(ids) and end_of_text; None where there is none
+    vocab_size: int
+    block_size: int | None
+    folder: Path | None = None
+    step: int | None = None  # of a run
+    about: dict[str, Any] = field(default_factory=dict)  # where the weights come from
+
+    @torch.no_grad()
+    def logits(self, idx: Tensor) -> Tensor:
+        """(B, T) ids -> (B, T, V), whatever the model returns."""
+        return logits_of(self.model)(idx)
+
+    def sample(self, prompt: str, max_new_tokens: int = 100, **options: Any) -> str:
+        """Continue a text, with a trained model of this package; see `sample_text`."""
+        return sample_text(*self.ours(), prompt, max_new_tokens, **options)
+
+    def ours(self) -> tuple[LanguageModel, Tokenizer]:
+        """Model and tokenizer, where they are of this package."""
+        if not isinstance(self.model, LanguageModel):
+            raise InputError(f"{self.name} is a {type(self.model).__name__}: this needs a model of this package")
+        if not isinstance(self.tokenizer, Tokenizer):
+            raise InputError(f"{self.name} has no tokenizer: name a run folder, or one that 'sympformer export' wrote")
+        return self.model, self.tokenizer
 
 
-def stored_model(folder: Path, which: str, say: Say) -> Stored:
+def stored_model(folder: Path, which: str = "best", say: Say = lambda text: print(text, file=sys.stderr)) -> Opened:
     """The model of a run (its "best" weights by validation loss so far, or its "last"), or of another folder of ours.
 
     A run that has no best weights yet, or damaged ones, gives its last, and the other way round.
     """
     if not is_model(folder):
-        what = "holds no model of this package" if folder.is_dir() else "does not exist"
-        raise InputError(f"{folder} {what}: make one with 'sympformer train --out {folder}'")
-    run = RunFolder.open(folder) if is_run(folder) else None
-    if run is None and which != "best":
+        raise _nothing(folder, "model of this package")
+    if not is_run(folder) and which != "best":
         raise InputError(f"{folder} is a Hugging Face folder with one set of weights: leave out --which")
+    if is_run(folder):
+        RunFolder.open(folder)
     cfg = read_config(folder)
-    step, tensors = _read(folder, cfg, which, say) if run is not None else (None, read_best(folder, cfg)[0])
+    step, tensors = _read(folder, cfg, which, say) if is_run(folder) else (None, read_best(folder, cfg)[0])
     model = build_from(cfg, tensors, folder)
     tokenizer = Tokenizer.load(folder) if (folder / TABLE).is_file() else None
     about = {"folder": str(folder), "step": step, "sha256": digest(tensors)}
-    return Stored(model, tokenizer, folder, step, about)
+    kind: Kind = "run" if is_run(folder) else "hf"
+    return Opened(str(folder), kind, model, tokenizer, cfg.vocab_size, cfg.block_size, folder, step, about)
 
 
 def _read(folder: Path, cfg: ModelConfig, which: str, say: Say) -> tuple[int, dict[str, Any]]:
@@ -267,3 +275,8 @@ def _read(folder: Path, cfg: ModelConfig, which: str, say: Say) -> tuple[int, di
 def is_model(folder: Path) -> bool:
     """Whether a folder holds a model of this package, a run's or another."""
     return is_run(folder) or is_own(folder)
+
+
+def _nothing(folder: Path, what: str) -> InputError:
+    found = f"holds no {what}" if folder.is_dir() else "does not exist"
+    return InputError(f"{folder} {found}: make one with 'sympformer train --out {folder}'")

@@ -25,19 +25,19 @@ class Reporter:
         self._bar = Bar("step", total, False if silent else bar)
 
     def start(self, step: int, tensorboard: bool) -> None:
-        """Go on with the records of a run that has done `step` steps: later ones, from
-        before a crash, are dropped, for the run makes them again. Then they are as if nothing had happened.
-        """
+        """Go on with the records of a run that has done `step` steps; later ones, from before a crash, come again."""
         if self.silent:
             return
-        cut(self.folder, step)
-        self._samples = {record["step"] for record in read_records(self.folder / SAMPLES)}
         for name in (METRICS, SAMPLES):
+            kept = [record for record in read_records(self.folder / name) if record["step"] <= step]
+            write(self.folder / name, "".join(json.dumps(record) + "\n" for record in kept))
             self._files[name] = (self.folder / name).open("a", encoding="utf-8")
+        self._samples = {record["step"] for record in kept}
         if tensorboard:
-            self._board = _board(self.folder, step)
+            from torch.utils.tensorboard import SummaryWriter
 
-    # --- words
+            # what an earlier session wrote beyond the step is hidden
+            self._board = SummaryWriter(str(self.folder / "tensorboard"), purge_step=step + 1)
 
     def say(self, text: str) -> None:
         """A line for the reader and the log."""
@@ -52,11 +52,9 @@ class Reporter:
 
     def update(self, step: int, loss: float, best: float | None, speed: float) -> None:
         """Move the progress line."""
-        so_far = "" if best is None else f", best {best:.3f}"
         if not self.silent:
+            so_far = "" if best is None else f", best {best:.3f}"
             self._bar.update(step, f"loss {loss:.3f}{so_far}, {speed:,.0f} tok/s")
-
-    # --- records
 
     def metrics(self, record: dict[str, Any]) -> None:
         """A line of metrics."""
@@ -90,21 +88,7 @@ class Reporter:
             file.close()
 
 
-def cut(folder: Path, step: int) -> None:
-    """Drop the records of later steps."""
-    for name in (METRICS, SAMPLES):
-        kept = [record for record in read_records(folder / name) if record["step"] <= step]
-        write(folder / name, "".join(json.dumps(record) + "\n" for record in kept))
-
-
 def require_tensorboard() -> None:
     """Raise where TensorBoard is asked for and not installed."""
     if find_spec("tensorboard") is None:
         raise missing_extra("tensorboard = True", "TensorBoard", "tensorboard")
-
-
-def _board(folder: Path, step: int) -> Any:
-    """TensorBoard's writer; what an earlier session wrote beyond `step` is hidden."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)

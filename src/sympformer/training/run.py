@@ -5,28 +5,34 @@ Batches, learning rate and dropout are pure functions of seed and step, so that 
 
 import dataclasses
 import errno
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
 from typing import Any
 
 from sympformer.config_checks import check_names
-from sympformer.data import BlockSampler, Tokens, open_tokens, validation_blocks
+from sympformer.data import Tokens, open_tokens
 from sympformer.errors import InputError
 from sympformer.files import check_new, tidy
 from sympformer.models import ModelConfig, build_model, variant
 from sympformer.models.folder import CONFIG, WEIGHTS
+from sympformer.provenance import this_code
 from sympformer.training.checkpoint import FOLDER as CHECKPOINTS
-from sympformer.training.checkpoint import Checkpoints, Progress, best_step, load_model_tensors
-from sympformer.training.choices import choose_model
-from sympformer.training.config import DEFAULT_TOKENS, DEFAULT_VARIANT, FREE_TO_CHANGE, DataConfig, TrainConfig
+from sympformer.training.checkpoint import Checkpoints, best_step, load_model_tensors
+from sympformer.training.config import (
+    DEFAULT_TOKENS,
+    DEFAULT_VARIANT,
+    FREE_TO_CHANGE,
+    DataConfig,
+    TrainConfig,
+    choose_model,
+)
 from sympformer.training.engine import Engine, pick_device
-from sympformer.training.folder import RunFolder, Stored, is_run, stored_model
+from sympformer.training.folder import RECORD, Opened, RunFolder, is_run, stored_model
 from sympformer.training.report import Reporter, require_tensorboard
-from sympformer.training.trainer import Trainer
+from sympformer.training.trainer import Trainer, texts
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 BUDGET = ("steps", "tokens")
@@ -66,7 +72,6 @@ def train(
         run = _run_to_resume(config)
         config = resumed(run, config.named() if given is None else given)
     else:
-        _check_free(config)
         config, begun = _begun(config)
     pick_device(config)
     if config.tensorboard:
@@ -79,9 +84,17 @@ def train(
         _check_tokens(begun, prepared)
     cfg = choose_model(config.model, prepared.tokenizer) if run is None else run.cfg
     engine = Engine(config)
-    check_sizes(config, cfg, prepared, engine.world)
-    with _claimed(engine, run, config, cfg, prepared, begun) as folder:
-        result = _train(engine, config, cfg, prepared, folder, bar, echo)
+    texts(config, cfg.block_size, prepared)
+    if config.global_batch() % (engine.world * config.accumulate // gcd(engine.world, config.accumulate)):
+        raise InputError(
+            f"{engine.world} processes cannot share a batch of {config.global_batch()} equally; "
+            "make batch_size or accumulate a multiple of the number of processes"
+        )
+    if engine.first and run is None:  # it speaks for all processes
+        run = RunFolder.create(config, cfg, prepared, begun)
+    with _claimed(run) if engine.first and run is not None else nullcontext():
+        run = RunFolder(Path(engine.told("" if run is None else str(run.path))))
+        result = _train(engine, config, cfg, prepared, run, bar, echo)
         engine.leave()
     return result
 
@@ -89,25 +102,21 @@ def train(
 # --- a new run
 
 
-def _check_free(config: TrainConfig) -> None:
-    """Refuse an `out` that holds something."""
+def _begun(config: TrainConfig) -> tuple[TrainConfig, Opened | None]:
+    """The config of a new run in full, and the model it begins with if it names one."""
     if config.out is not None:
         if is_run(folder := Path(config.out)):
             raise InputError(f"{folder} holds a run: continue it with --resume, or choose another --out")
         check_new(folder)
-
-
-def _begun(config: TrainConfig) -> tuple[TrainConfig, Stored | None]:
-    """The config of a new run in full, and the model it begins with if it names one."""
     if config.steps is None and config.tokens is None:
         config = config.replace(tokens=DEFAULT_TOKENS)
     if config.init_from is None:
         return config, None
-    begun = stored_model(Path(config.init_from), "best", lambda text: print(text, file=sys.stderr))
-    return fitted(config, begun), begun
+    begun = stored_model(Path(config.init_from))
+    return _fitted(config, begun), begun
 
 
-def fitted(config: TrainConfig, begun: Stored) -> TrainConfig:
+def _fitted(config: TrainConfig, begun: Opened) -> TrainConfig:
     """The config of a run that begins with a model: its own and its tokenizer take the place of what was chosen.
 
     Options that ask for another model or tokenizer are refused; dropout and overflow may be others.
@@ -126,21 +135,23 @@ def fitted(config: TrainConfig, begun: Stored) -> TrainConfig:
     for option, value in options.items():
         if option not in FREE and getattr(cfg, option, value) != value:
             raise InputError(f"{where} has {option} = {getattr(cfg, option)!r}, not {value!r}: leave the option out")
-    asked = config.data.tokenizer
-    if config.data.folder is None and asked not in (DataConfig.tokenizer, tokenizer.name, str(begun.folder)):
-        raise InputError(f"{where} has the tokenizer {tokenizer.name}, not {asked}: leave out data.tokenizer")
-    free = {option: options[option] for option in FREE if option in options}
-    data = config.data if config.data.folder else dataclasses.replace(config.data, tokenizer=str(begun.folder))
-    return config.replace(model=cfg.replace(**free).to_dict(), data=data)
+    cfg = cfg.replace(**{option: options[option] for option in FREE if option in options})
+    data = config.data
+    if data.folder is None:
+        if data.tokenizer not in (DataConfig.tokenizer, tokenizer.name, str(begun.folder)):
+            raise InputError(
+                f"{where} has the tokenizer {tokenizer.name}, not {data.tokenizer}: leave out data.tokenizer"
+            )
+        data = dataclasses.replace(data, tokenizer=str(begun.folder))
+    return config.replace(model=cfg.to_dict(), data=data)
 
 
-def _check_tokens(begun: Stored, prepared: Tokens) -> None:
+def _check_tokens(begun: Opened, prepared: Tokens) -> None:
     """Refuse tokens whose ids mean something else to the model."""
-    made_by = prepared.tokenizer
-    if begun.tokenizer is None or begun.tokenizer.fingerprint != made_by.fingerprint:
+    if begun.tokenizer.fingerprint != prepared.tokenizer.fingerprint:
         raise InputError(
-            f"the tokens in {prepared.folder} were made by {made_by.name}, another tokenizer than that of the model in "
-            f"{begun.folder}: give the text as data.corpus, and it is prepared with the model's own"
+            f"the tokens in {prepared.folder} were made by {prepared.tokenizer.name}, another tokenizer than that of "
+            f"the model in {begun.folder}: give the text as data.corpus, and it is prepared with the model's own"
         )
 
 
@@ -172,55 +183,30 @@ def resumed(run: RunFolder, given: Mapping[str, Any]) -> TrainConfig:
                 f"the run in {run.path} has {name} = {own!r}, not {value!r}: "
                 "leave the option out to continue the run, or start a new one with another --out"
             )
-    free = {name: given[name] for name in FREE_TO_CHANGE if name in given and name != "out"}
-    return _with_budget(stored, given, run).replace(**free, out=str(run.path))
-
-
-def _with_budget(stored: TrainConfig, given: Mapping[str, Any], run: RunFolder) -> TrainConfig:
-    """The config with a larger budget, if one is given."""
+    free = {name: given[name] for name in FREE_TO_CHANGE if name in given}
     asked = {name: given.get(name) for name in BUDGET}
-    if not any(asked.values()):
-        return stored
-    before = stored.total_steps(run.cfg.block_size)
-    wanted = stored.replace(**asked).total_steps(run.cfg.block_size)
-    if wanted < before:
-        raise InputError(
-            f"the run in {run.path} has {before:,} steps to do, and {wanted:,} are asked for: that can only grow"
-        )
-    return stored if wanted == before else stored.replace(steps=wanted, tokens=None)
+    if any(asked.values()):
+        before = stored.total_steps(run.cfg.block_size)
+        wanted = stored.replace(**asked).total_steps(run.cfg.block_size)
+        if wanted < before:
+            raise InputError(
+                f"the run in {run.path} has {before:,} steps to do, and {wanted:,} are asked for: that can only grow"
+            )
+        if wanted > before:
+            free |= {"steps": wanted, "tokens": None}
+    return stored.replace(**free | {"out": str(run.path)})
 
 
 # --- either
 
 
 @contextmanager
-def _claimed(
-    engine: Engine,
-    run: RunFolder | None,
-    config: TrainConfig,
-    cfg: ModelConfig,
-    prepared: Tokens,
-    begun: Stored | None,
-) -> Iterator[RunFolder]:
-    """The run's folder, which no other process has meanwhile: a new one, or the one to resume."""
-    with ExitStack() as held:
-        if engine.first:  # it speaks for all processes
-            run = run or RunFolder.create(config, cfg, prepared, begun)
-            held.enter_context(run.locked())
-            for place in (run.path, run.path / CHECKPOINTS):
-                tidy(place)
-        yield RunFolder(Path(engine.told("" if run is None else str(run.path))))
-
-
-def check_sizes(config: TrainConfig, cfg: ModelConfig, prepared: Tokens, world: int) -> None:
-    """Whether the batch can be shared and the text is long enough, before anything is written."""
-    BlockSampler(prepared.tokens("train"), cfg.block_size, config.global_batch(), config.seed)
-    validation_blocks(prepared.tokens("validation"), cfg.block_size, config.eval_tokens)
-    if config.global_batch() % (world * config.accumulate // gcd(world, config.accumulate)):
-        raise InputError(
-            f"{world} processes cannot share a batch of {config.global_batch()} equally; "
-            "make batch_size or accumulate a multiple of the number of processes"
-        )
+def _claimed(run: RunFolder) -> Iterator[None]:
+    """No other process has the run's folder meanwhile, and what a killed one left half-written is gone."""
+    with run.locked():
+        for place in (run.path, run.path / CHECKPOINTS):
+            tidy(place)
+        yield
 
 
 def _train(
@@ -230,7 +216,7 @@ def _train(
     prepared: Tokens,
     run: RunFolder,
     bar: bool | None,
-    echo: float = 0.0,
+    echo: float,
 ) -> TrainResult:
     model = build_model(cfg, seed=config.seed)
     checkpoints = Checkpoints(run.path, config.keep_last)
@@ -239,23 +225,12 @@ def _train(
         checkpoint = checkpoints.newest(reporter.say)
         if checkpoint is not None:
             load_model_tensors(model, checkpoint.model, checkpoint.folder)
-        before = run.config.total_steps(cfg.block_size)
         trainer = Trainer(engine, config, model, prepared, checkpoints, reporter, checkpoint)
-        left = trainer.total > before and _leave_best(run, trainer.progress)
-        engine.wait()  # what all have looked at changes now
-        if engine.first and trainer.progress.step < trainer.total:
-            _note(run, trainer, reporter, before, left)
+        _take_on(engine, run, trainer, reporter)
         stopped_by = trainer.run(echo)
-        return TrainResult(
-            run.path,
-            trainer.progress.step,
-            trainer.total,
-            trainer.validation_loss,
-            trainer.progress.best_loss,
-            trainer.last_sample,
-            stopped_by,
-            engine.rank,
-        )
+        done, best = trainer.progress.step, trainer.progress.best_loss
+        figures = (trainer.validation_loss, best, trainer.last_sample)
+        return TrainResult(run.path, done, trainer.total, *figures, stopped_by, engine.rank)
     except (OSError, InputError) as error:
         if not _is_full(error):
             raise
@@ -270,28 +245,32 @@ def _train(
             reporter.close()
 
 
-def _leave_best(run: RunFolder, progress: Progress) -> bool:
-    """Whether the best weights lie ahead of the checkpoint, on a path that a larger budget leaves."""
-    step = best_step(run.path)
-    if step is None or step <= progress.step:
-        return False
-    progress.best_loss = progress.best_step = None
-    return True
+def _take_on(engine: Engine, run: RunFolder, trainer: Trainer, reporter: Reporter) -> None:
+    """Write down by whom, and how far, a run is taken on, where either is new; and say so.
 
-
-def _note(run: RunFolder, trainer: Trainer, reporter: Reporter, before: int, left: bool) -> None:
-    """Write down by whom, and how far, a run is taken on, where either is new; and say so."""
-    if other := run.note_code():
-        reporter.say(other)
+    Best weights that lie ahead of the checkpoint are on a path that a larger budget leaves.
+    """
+    progress, total = trainer.progress, trainer.total
+    before, best, code = run.config.total_steps(trainer.model.cfg.block_size), best_step(run.path), run.codes[-1]
+    left = total > before and best is not None and best > progress.step
+    if left:
+        progress.best_loss = progress.best_step = None
+    engine.wait()  # what all have looked at changes now
+    if not engine.first or progress.step >= total:
+        return
+    if code.source != this_code().source:
+        run.note("codes", this_code().to_dict())
+        reporter.say(
+            f"this code, {this_code().label}, is not the one that the run had so far, {code.label}: {RECORD} keeps both"
+        )
     if left:
         (run.path / WEIGHTS).unlink(missing_ok=True)
         reporter.say("the best weights were made after this checkpoint, under the smaller budget: they are dropped")
-    step, total = trainer.progress.step, trainer.total
     if total > before:
-        run.note_budget(step, total)
+        run.note("budgets", {"at": progress.step, "steps": total})
         reporter.say(
             f"the budget grows from {before:,} to {total:,} steps, and the rate follows the cosine of {total:,} steps "
-            f"from step {step:,} on: it is {trainer.learning_rate(step):.3g} now, and falls again"
+            f"from step {progress.step:,} on: it is {trainer.learning_rate(progress.step):.3g} now, and falls again"
         )
 
 

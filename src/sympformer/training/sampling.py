@@ -1,9 +1,9 @@
 """Texts from a trained model: in pieces as they are drawn, on the terminal, and in a loop that asks for prompts."""
 
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from itertools import chain
+from typing import Any
 
 from sympformer.data import Tokenizer
 from sympformer.errors import InputError
@@ -13,18 +13,9 @@ from sympformer.models.generate import stream
 SMALLEST = 1e-5  # temperature, and share of probability
 
 
-def sample_text(
-    model: LanguageModel,
-    tokenizer: Tokenizer,
-    prompt: str,
-    max_new_tokens: int = 100,
-    temperature: float = 0.8,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    seed: int | None = 0,
-) -> str:
+def sample_text(model: LanguageModel, tokenizer: Tokenizer, prompt: str, *drawing: Any, **named: Any) -> str:
     """A prompt and how it goes on; see `stream_text`."""
-    return "".join(stream_text(model, tokenizer, prompt, max_new_tokens, temperature, top_k, top_p, seed))
+    return "".join(stream_text(model, tokenizer, prompt, *drawing, **named))
 
 
 def stream_text(
@@ -57,52 +48,43 @@ def _check_drawing(temperature: float, top_p: float | None, seed: int | None) ->
         raise InputError(f"seed must lie between 0 and 2^63 - 1, got {seed}")
 
 
-@dataclass
-class Writer:
-    """Writes texts of a model to stdout while they are drawn."""
+def write_texts(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    prompts: Iterable[str],
+    n: int,
+    seed: int,
+    max_new_tokens: int,
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+) -> None:
+    """Texts on stdout while they are drawn, `n` for every prompt, a blank line between them. No seed comes twice.
 
-    model: LanguageModel
-    tokenizer: Tokenizer
-    max_new_tokens: int
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    _told: bool = field(default=False, init=False)
-
-    def write(self, prompt: str, n: int, seed: int) -> None:
-        """`n` texts, a blank line between them."""
-        _check_drawing(self.temperature, self.top_p, seed)
-        self._tell(prompt)
-        drawing = (self.max_new_tokens, self.temperature, self.top_k, self.top_p)
-        for i in range(n):
-            for piece in stream_text(self.model, self.tokenizer, prompt, *drawing, seed + i):
-                sys.stdout.write(piece)
-                sys.stdout.flush()
-            print("" if i == n - 1 else "\n", flush=True)
-
-    def answer(self, n: int, seed: int) -> None:
-        """Texts for one prompt after the other, each a text of its own, until there is none. No seed comes twice."""
-        if sys.stdin.isatty():
-            print("the beginning of a text, then Enter; an empty line or Ctrl-D ends this", file=sys.stderr)
-        for prompt in prompts():
-            self.write(prompt, n, seed)
-            seed += n
-
-    def _tell(self, prompt: str) -> None:
-        """Say once when a text may outgrow what the model sees at once."""
-        sees = self.model.cfg.block_size
-        places = max(1, len(self.tokenizer.encode(prompt))) + self.max_new_tokens - 1  # the last is never read
-        if places > sees and not self._told:
-            self._told = True
+    Once it is said when a text may outgrow what the model sees at once.
+    """
+    _check_drawing(temperature, top_p, seed)
+    sees, told = model.cfg.block_size, False
+    for prompt in prompts:
+        places = len(tokenizer.encode(prompt) or [0]) + max_new_tokens - 1  # the last one is not read again
+        if places > sees and not told:
+            told = True
             print(
                 f"the model sees {sees} tokens at once, this may become {places}: from there on the older half of what "
                 "it saw is dropped (overflow = slide)",
                 file=sys.stderr,
             )
+        for i in range(n):
+            for piece in stream_text(model, tokenizer, prompt, max_new_tokens, temperature, top_k, top_p, seed + i):
+                print(piece, end="", flush=True)
+            print("" if i == n - 1 else "\n", flush=True)
+        seed += n
 
 
-def prompts() -> Iterator[str]:
+def asked_for() -> Iterator[str]:
     """The lines of stdin, asked for where somebody sits there, up to an empty one or the end."""
+    if sys.stdin.isatty():
+        print("the beginning of a text, then Enter; an empty line or Ctrl-D ends this", file=sys.stderr)
     while True:
         try:
             line = input("> " if sys.stdin.isatty() and sys.stdout.isatty() else "")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sympformer.data import BlockSampler, Tokens, validation_blocks
+from sympformer.data import BlockSampler, EvaluationBlocks, Tokens, validation_blocks
 from sympformer.errors import DivergenceError
 from sympformer.models import LanguageModel
 from sympformer.models.folder import build_from
@@ -25,12 +25,11 @@ from sympformer.training.checkpoint import (
     save_best,
 )
 from sympformer.training.config import TrainConfig
-from sympformer.training.engine import Engine
+from sympformer.training.engine import ECHO_SECONDS, Engine, SharedStop, StopSignal
 from sympformer.training.evaluate import Evaluation, evaluate_sums, momentum_norms, summary
 from sympformer.training.optimizer import clip_gradients, learning_rate, make_optimizers, set_learning_rate
 from sympformer.training.report import Reporter
 from sympformer.training.sampling import sample_text
-from sympformer.training.signals import ECHO_SECONDS, SharedStop, StopSignal
 
 NAMES = ("loss", "gradient_norm", "scalar_gradient_norm")
 SKIPS_ALLOWED = 20  # float16: gradients that overflow are skipped while the scale adapts, but not for ever
@@ -55,25 +54,20 @@ class Trainer:
         self.checkpoints, self.folder = checkpoints, checkpoints.folder.parent
         self.tokenizer = prepared.tokenizer
         self.byte_lengths = self.tokenizer.byte_lengths()
-        self.sampler = BlockSampler(prepared.tokens("train"), model.cfg.block_size, config.global_batch(), config.seed)
-        self.validation = validation_blocks(prepared.tokens("validation"), model.cfg.block_size, config.eval_tokens)
+        self.sampler, self.validation = texts(config, model.cfg.block_size, prepared)
         # processes share the forward passes of a step if they can, and the texts of each pass if they cannot
         self.passes = config.accumulate // gcd(config.accumulate, engine.world)
-        self.split = engine.split  # no process holds the whole model, all must join in every pass
-        self._set_up(checkpoint)
+        engine.set_up(model, config.compile)
+        self.optimizers = make_optimizers(model, config)
+        if checkpoint is not None:
+            load_optimizer_tensors(model, self.optimizers, checkpoint.optimizer)
+            if self.progress.scaler:  # none where a run begins with others' weights
+                engine.scaler.load_state_dict(self.progress.scaler)
         self.window = Window(self.progress.pending, scaled=config.precision == "float16")
         self.validation_loss: float | None = None
         self.last_sample: str | None = None
-        self._clock = self._speed_from = (time.monotonic(), self.progress.step)
-
-    def _set_up(self, checkpoint: Checkpoint | None) -> None:
-        """Give model and optimizers to the engine; state goes back in where there is some."""
-        self.engine.set_up(self.model, self.config.compile)
-        self.optimizers = make_optimizers(self.model, self.config)
-        if checkpoint is not None:
-            load_optimizer_tensors(self.model, self.optimizers, checkpoint.optimizer)
-            if self.progress.scaler:  # none where a run begins with others' weights
-                self.engine.scaler.load_state_dict(self.progress.scaler)
+        self._since = time.monotonic()
+        self._speed_from = (self._since, self.progress.step)
 
     # --- the loop
 
@@ -94,7 +88,9 @@ class Trainer:
                     self._save()
                     self.reporter.say(f"stopped at step {self.progress.step} of {self.total}, saved")
                     return number
-        self._finish()
+        if self.validation_loss is None:  # a run taken up after its last step
+            self.validation_loss = self._score().loss
+        self._sample()
         return None
 
     def step(self, step: int) -> None:
@@ -104,7 +100,9 @@ class Trainer:
             torch.manual_seed((self.config.seed * 1_000_003 + step) * 4096 + self.engine.rank & (2**63 - 1))
         loss = torch.zeros((), device=self.engine.device)
         for part in range(self.passes):
-            inputs, targets = self._batch(step, part)
+            place = self.engine.rank * self.passes + part
+            batch = self.sampler.batch(step, place, self.engine.world * self.passes)
+            inputs, targets = (torch.from_numpy(ids).to(self.engine.device, non_blocking=True) for ids in batch)
             with self.engine.one_pass(last=part == self.passes - 1):
                 part_loss = self.engine.loss(inputs, targets) / self.passes
                 self.engine.backward(part_loss)
@@ -114,15 +112,6 @@ class Trainer:
         norms = clip_gradients(self.optimizers, self.config.clip)
         self.engine.update(self.optimizers)
         self.window.add(loss, *norms)
-
-    def _batch(self, step: int, part: int) -> tuple[Tensor, Tensor]:
-        place = self.engine.rank * self.passes + part
-        inputs, targets = self.sampler.batch(step, place, self.engine.world * self.passes)
-        device = self.engine.device
-        return (
-            torch.from_numpy(inputs).to(device, non_blocking=True),
-            torch.from_numpy(targets).to(device, non_blocking=True),
-        )
 
     def learning_rate(self, step: int) -> float:
         """The rate of a step."""
@@ -160,56 +149,49 @@ class Trainer:
 
     def _record(self, log: bool, evaluate: bool) -> None:
         """One line of metrics."""
-        step = self.progress.step
-        speed = self._speed()
-        record: dict[str, Any] = {
-            "step": step,
-            "tokens": step * self.tokens_per_step,
-            "epoch": self.sampler.epoch(step),
-            "lr": self.learning_rate(step - 1),
-        }
+        step, now, (since, first) = self.progress.step, time.monotonic(), self._speed_from
+        speed = (step - first) * self.tokens_per_step / max(now - since, 1e-9)
+        record: dict[str, Any] = {"step": step, "tokens": step * self.tokens_per_step}
+        record |= {"epoch": self.sampler.epoch(step), "lr": self.learning_rate(step - 1)}
         if log:
             record |= self.window.mean_and_clear()
             self.reporter.update(step, record["loss"], self.progress.best_loss, speed)
         if evaluate:
             record |= self._evaluate()
-        record |= {"seconds": self._seconds(), "tokens_per_second": speed, "memory_mb": self._memory()}
+        record |= {"seconds": self._seconds(), "tokens_per_second": speed, "memory_mb": peak_memory(self.engine.device)}
         self.reporter.metrics(record)
-        if evaluate and self.progress.best_step == step:
-            self._save_best()
+        if evaluate and self.progress.best_step == step and (self.engine.first or self.engine.split):
+            model = model_tensors(self.model, keep=self.engine.first)
+            if self.engine.first:
+                save_best(self.folder, self.progress, model)
         self._speed_from = (time.monotonic(), step)
 
     def _evaluate(self) -> dict[str, Any]:
         """Score the validation set. A loss that is not a number ends the run, as one in training does."""
-        evaluation = self._score()
-        if not math.isfinite(evaluation.loss):
-            raise DivergenceError(f"the validation loss is not finite at step {self.progress.step}; {self._advice()}")
-        self.validation_loss = evaluation.loss
-        best = self.progress.best_loss is None or evaluation.loss < self.progress.best_loss
+        progress, found = self.progress, self._score()
+        if not math.isfinite(found.loss):
+            raise DivergenceError(f"the validation loss is not finite at step {progress.step}; {self._advice()}")
+        self.validation_loss = found.loss
+        best = progress.best_loss is None or found.loss < progress.best_loss
         if best:
-            self.progress.best_loss, self.progress.best_step = evaluation.loss, self.progress.step
+            progress.best_loss, progress.best_step = found.loss, progress.step
         self.reporter.say(
-            f"step {self.progress.step}/{self.total}: validation loss {evaluation.loss:.4f}, perplexity "
-            f"{evaluation.perplexity:.2f}, {evaluation.bits_per_byte:.3f} bits per byte{' (best)' if best else ''}"
+            f"step {progress.step}/{self.total}: validation loss {found.loss:.4f}, perplexity "
+            f"{found.perplexity:.2f}, {found.bits_per_byte:.3f} bits per byte{' (best)' if best else ''}"
         )
-        return {
-            "validation_loss": evaluation.loss,
-            "perplexity": evaluation.perplexity,
-            "bits_per_byte": evaluation.bits_per_byte,
-            "best_validation_loss": self.progress.best_loss,
-            "layers": self._layers(),
-        }
+        figures = {"perplexity": found.perplexity, "bits_per_byte": found.bits_per_byte}
+        best_loss = {"best_validation_loss": progress.best_loss}
+        return {"validation_loss": found.loss, **figures, **best_loss, "layers": self._layers()}
 
     def _score(self) -> Evaluation:
-        share = (0, 1) if self.split else (self.engine.rank, self.engine.world)
-        batch, device = self.config.batch_size, self.engine.device
+        # no process holds a model that is split: all join in every pass
+        share = (0, 1) if self.engine.split else (self.engine.rank, self.engine.world)
         self.engine.loss_of.eval()
+        batch, device = self.config.batch_size, self.engine.device
         sums = evaluate_sums(self.engine.loss, device, self.validation, self.byte_lengths, batch, share)
         self.engine.loss_of.train()
-        if share[1] > 1:
-            nats, tokens, size = self.engine.summed(*sums)
-            sums = nats, int(tokens), int(size)
-        return summary(*sums)
+        nats, tokens, size = sums if share[1] == 1 else self.engine.over_all(sums)
+        return summary(nats, int(tokens), int(size))
 
     def _layers(self) -> list[dict[str, float]]:
         """The layers' scalars and the size of their momenta on the first validation window."""
@@ -224,7 +206,7 @@ class Trainer:
     def _whole_model(self) -> LanguageModel | None:
         """The model in one piece, in the first process: itself, or a copy of what the processes share."""
         first = self.engine.first
-        if not self.split:
+        if not self.engine.split:
             return self.model if first else None
         tensors = model_tensors(self.model, keep=first)
         return build_from(self.model.cfg, tensors, self.folder) if first else None
@@ -232,23 +214,15 @@ class Trainer:
     def _save(self) -> None:
         """Write a checkpoint; every process gives its part, the first one writes."""
         first = self.engine.first
-        if first or self.split:
+        if first or self.engine.split:
             model = model_tensors(self.model, keep=first)
             optimizer = optimizer_tensors(self.model, self.optimizers, keep=first)
-            self.progress.seconds = self._seconds()
-            self._clock = (time.monotonic(), self.progress.step)
-            self.progress.pending = self.window.rows
-            self.progress.scaler = self.engine.scaler.state_dict()
+            self.progress.seconds, self._since = self._seconds(), time.monotonic()
+            self.progress.pending, self.progress.scaler = self.window.rows, self.engine.scaler.state_dict()
             if first:
                 self.reporter.sync()
                 self.checkpoints.save(self.progress, model, optimizer)
         self.engine.wait()
-
-    def _save_best(self) -> None:
-        if self.engine.first or self.split:
-            model = model_tensors(self.model, keep=self.engine.first)
-            if self.engine.first:
-                save_best(self.folder, self.progress, model)
 
     def _sample(self) -> None:
         """Draw a text from the present weights."""
@@ -264,22 +238,16 @@ class Trainer:
     # --- beginning and end
 
     def _announce(self) -> None:
-        parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        if self.progress.step >= self.total:
+        step = self.progress.step
+        if step >= self.total:
             self.reporter.say(f"the run is complete: all {self.total} steps are done")
             return
-        begun = "training" if self.progress.step == 0 else f"continuing at step {self.progress.step}:"
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
         self.reporter.say(
-            f"{begun} {parameters:,} parameters, {self.total:,} steps of {self.tokens_per_step:,} tokens "
-            f"({self.sampler.epoch(self.total):.2f} epochs), {self.engine.device}, {self.config.precision}"
+            f"{'training' if step == 0 else f'continuing at step {step}:'} {parameters:,} parameters, {self.total:,} "
+            f"steps of {self.tokens_per_step:,} tokens ({self.sampler.epoch(self.total):.2f} epochs), "
+            f"{self.engine.device}, {self.config.precision}"
         )
-
-    def _finish(self) -> None:
-        if self.validation_loss is None:  # a run taken up after its last step
-            self.validation_loss = self._score().loss
-        self._sample()
-
-    # --- figures
 
     @property
     def tokens_per_step(self) -> int:
@@ -288,19 +256,21 @@ class Trainer:
 
     def _seconds(self) -> float:
         """Of training so far, pauses left out."""
-        return self.progress.seconds + time.monotonic() - self._clock[0]
+        return self.progress.seconds + time.monotonic() - self._since
 
-    def _speed(self) -> float:
-        """Tokens a second since the last line of metrics."""
-        since, step = self._speed_from
-        return (self.progress.step - step) * self.tokens_per_step / max(time.monotonic() - since, 1e-9)
 
-    def _memory(self) -> float:
-        """Peak memory in MB."""
-        if self.engine.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.engine.device) / 1e6
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak / (1e6 if sys.platform == "darwin" else 1e3)
+def texts(config: TrainConfig, block_size: int, prepared: Tokens) -> tuple[BlockSampler, EvaluationBlocks]:
+    """What is trained on, and what is evaluated; refuses a text that is too short."""
+    sampler = BlockSampler(prepared.tokens("train"), block_size, config.global_batch(), config.seed)
+    return sampler, validation_blocks(prepared.tokens("validation"), block_size, config.eval_tokens)
+
+
+def peak_memory(device: torch.device) -> float:
+    """In MB."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e6
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1e6 if sys.platform == "darwin" else 1e3)
 
 
 class Window:
@@ -319,30 +289,27 @@ class Window:
         """Bring the figures over, averaged over processes. step: steps done. Raises DivergenceError."""
         if not self._waiting:
             return
-        figures = engine.mean(torch.stack(self._waiting))
         first = step - len(self._waiting) + 1
+        figures = engine.mean(torch.stack(self._waiting)).tolist()
         self._waiting = []
-        for place, row in enumerate(figures.tolist()):
-            self._check(first + place, row, advice)
+        for place, row in enumerate(figures):
+            if (bad := self._bad(row)) is not None:
+                raise DivergenceError(f"the {bad} is not finite at step {first + place}; {advice()}")
             self.rows.append(row)
 
     def mean_and_clear(self) -> dict[str, float]:
         """The means since the last time."""
-        means = {
-            name: sum(column) / len(column) for name, column in zip(NAMES, zip(*self.rows, strict=True), strict=True)
-        }
+        means = [sum(column) / len(column) for column in zip(*self.rows, strict=True)]
         self.rows.clear()
-        return means
+        return dict(zip(NAMES, means, strict=True))
 
-    def _check(self, step: int, row: list[float], advice: Callable[[], str]) -> None:
-        bad = [name for name, value in zip(NAMES, row, strict=True) if not math.isfinite(value)]
-        if not bad:
+    def _bad(self, row: list[float]) -> str | None:
+        """What in a row ends the run; norms of a step that may be skipped become 0."""
+        if all(map(math.isfinite, row)):
             self._skipped = 0
-            return
-        if self._scaled and "loss" not in bad:
-            self._skipped += 1
-            row[1:] = [value if math.isfinite(value) else 0.0 for value in row[1:]]
-            if self._skipped <= SKIPS_ALLOWED:
-                return
-        what = "loss" if "loss" in bad else "gradient"
-        raise DivergenceError(f"the {what} is not finite at step {step}; {advice()}")
+            return None
+        if not math.isfinite(row[0]):
+            return "loss"
+        self._skipped += 1
+        row[1:] = [value if math.isfinite(value) else 0.0 for value in row[1:]]
+        return None if self._scaled and self._skipped <= SKIPS_ALLOWED else "gradient"

@@ -13,8 +13,7 @@ from sympformer.files import parse_yaml, read_yaml
 from sympformer.models import VARIANTS, ModelConfig
 from sympformer.options import build, options_of, read
 from sympformer.studies.compare.plan import Budget, CompareConfig, parameters, unfold
-from sympformer.training.choices import choose_model
-from sympformer.training.config import TrainConfig
+from sympformer.training.config import TrainConfig, choose_model
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = {path.stem: path for folder in ("compare", "paper") for path in sorted(ROOT.glob(f"configs/{folder}/*.yaml"))}

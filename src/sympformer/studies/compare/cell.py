@@ -14,8 +14,7 @@ from sympformer.studies.compare.children import PATIENCE, be_child
 from sympformer.studies.compare.records import DIVERGED, Run
 from sympformer.studies.scoring.score import score_run
 from sympformer.training.checkpoint import read_checkpoint
-from sympformer.training.choices import choose_model
-from sympformer.training.config import TrainConfig
+from sympformer.training.config import TrainConfig, choose_model
 from sympformer.training.folder import RunFolder, is_run
 from sympformer.training.run import train
 

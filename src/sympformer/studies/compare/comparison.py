@@ -24,8 +24,7 @@ from sympformer.studies.compare import cell, children, steps
 from sympformer.studies.compare.plan import Budget, CompareConfig, Model, Plan, unfold
 from sympformer.studies.compare.records import Entry, Run, describe_data, make_results
 from sympformer.studies.results.results import Results
-from sympformer.training.choices import choose_model
-from sympformer.training.config import TrainConfig
+from sympformer.training.config import TrainConfig, choose_model
 from sympformer.training.engine import pick_device
 from sympformer.training.folder import RECORD, RunFolder
 

@@ -19,8 +19,7 @@ from sympformer.config_checks import check_types
 from sympformer.errors import InputError, unknown_name
 from sympformer.models import ModelConfig, build_model
 from sympformer.models.describe import parameter_counts
-from sympformer.training.choices import choose_model, model_options
-from sympformer.training.config import TrainConfig
+from sympformer.training.config import TrainConfig, choose_model, model_options
 
 Options = dict[str, Any]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
