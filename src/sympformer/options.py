@@ -15,7 +15,7 @@ import inspect
 import shutil
 import textwrap
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -269,17 +269,11 @@ def _said(owner: Any) -> dict[str, str]:
             said[name] = f"{said.get(name, '')} {line.strip()}".strip()
         return said
     for owner_class in reversed(owner.__mro__[:-1]):
-        for field, below in _documented(owner_class):
-            said[field] = below
+        body = ast.parse(textwrap.dedent(inspect.getsource(owner_class))).body[0].body  # type: ignore[attr-defined]
+        for field, below in pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+                said[ast.unparse(field.target)] = " ".join(ast.literal_eval(below.value).split())
     return said
-
-
-def _documented(owner: type[Any]) -> Iterable[tuple[str, str]]:
-    parsed = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
-    body = parsed.body if isinstance(parsed, ast.ClassDef) else []
-    for field, below in pairwise(body):
-        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-            yield ast.unparse(field.target), " ".join(str(below.value.value).split())
 
 
 def _kind(kind: Any) -> str:

@@ -23,16 +23,15 @@ def fake_backend(half: bool, multiple: int, least: int = 1) -> flash.Backend:
         s = scores(q, k, how)
         return flash.Rows((s.softmax(-1) @ v.float()).to(q.dtype), s.logsumexp(-1), (torch.tensor(7),))
 
-    def backward(dout: Tensor, saved: flash.Saved, how: flash.How) -> flash.Gradients:
-        q, k, v, (out, lse, (seed,)) = saved
+    def backward(dout: Tensor, qkv: flash.Three, rows: flash.Rows, how: flash.How) -> flash.Three:
+        (q, k, v), (out, lse, (seed,)) = qkv, rows
         assert seed == 7  # what the forward kernel left comes back
         assert dout.dtype == out.dtype == q.dtype
         P = (scores(q, k, how) - lse.unsqueeze(-1)).exp()
         delta = (dout.float() * out.float()).sum(-1, keepdim=True)
         ds = P * (dout.float() @ v.float().mT - delta)
         grads = how.scale * ds @ k.float(), how.scale * ds.mT @ q.float(), P.mT @ dout.float()
-        dq, dk, dv = (g.to(q.dtype) for g in grads)
-        return dq, dk, dv
+        return tuple(g.to(q.dtype) for g in grads)
 
     return flash.Backend("fake", forward, backward, half=half, multiple=multiple, least=least)
 
@@ -132,5 +131,5 @@ def test_calls_of_cuda_kernels(
         assert (g.shape, g.dtype, o.shape, o.dtype) == (q.shape, dtype, q.shape, dtype)
         g, o = flash.shift_rows(torch.empty_like(rows.out), rows.out, rows.lse)
         assert (g.shape, g.dtype, o.shape, o.dtype) == (q.shape, dtype, q.shape, dtype)
-        grads = backend.backward(g, flash.Saved(q, k, k, flash.Rows(o, rows.lse, rows.extras)), how)
+        grads = backend.backward(g, (q, k, k), flash.Rows(o, rows.lse, rows.extras), how)
     assert [t.shape for t in grads] == [q.shape, k.shape, k.shape]

@@ -55,24 +55,18 @@ class Rows(NamedTuple):
     extras: tuple[Tensor, ...]
 
 
-class Saved(NamedTuple):
-    """What a backward kernel needs of the forward pass, with an `out` that carries the gradient of lse."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    rows: Rows
-
-
-Gradients = tuple[Tensor, Tensor, Tensor]
+Three = tuple[Tensor, ...]  # q, k, v, or their gradients
 
 
 class Backend(NamedTuple):
-    """The two kernels of a device: forward(q, k, v, how) and backward(dout, saved, how)."""
+    """The two kernels of a device: forward(q, k, v, how) and backward(dout, (q, k, v), rows, how).
+
+    The backward kernel is handed rows with an `out` that carries the gradient of lse.
+    """
 
     name: str
     forward: Callable[[Tensor, Tensor, Tensor, How], Rows]
-    backward: Callable[[Tensor, Saved, How], Gradients]
+    backward: Callable[[Tensor, Three, Rows, How], Three]
     half: bool = True  # the kernels take half precisions as they are
     multiple: int = 1  # the head size must be a multiple of this
     least: int = 1  # smaller heads are slower than heads of this size, but for a single query
@@ -90,10 +84,9 @@ def _cpu_forward(q: Tensor, k: Tensor, v: Tensor, how: How) -> Rows:
     return Rows(out, lse, ())
 
 
-def _cpu_backward(dout: Tensor, saved: Saved, how: How) -> Gradients:
-    q, k, v, rows = saved
+def _cpu_backward(dout: Tensor, qkv: Three, rows: Rows, how: How) -> Three:
     return aten._scaled_dot_product_flash_attention_for_cpu_backward(
-        dout, q, k, v, rows.out, rows.lse, 0.0, how.causal, attn_mask=how.bias, scale=how.scale
+        dout, *qkv, rows.out, rows.lse, 0.0, how.causal, attn_mask=how.bias, scale=how.scale
     )
 
 
@@ -103,11 +96,10 @@ def _flash_forward(q: Tensor, k: Tensor, v: Tensor, how: How) -> Rows:
     return Rows(out, lse, (seed, offset))
 
 
-def _flash_backward(dout: Tensor, saved: Saved, how: How) -> Gradients:
-    q, k, v, (out, lse, (seed, offset)) = saved
-    lengths = (None, None, q.size(2), k.size(2))  # no ragged batch: no cumulative lengths, only the two maxima
+def _flash_backward(dout: Tensor, qkv: Three, rows: Rows, how: How) -> Three:
+    lengths = (None, None, qkv[0].size(2), qkv[1].size(2))  # no ragged batch: only the two maxima
     return aten._scaled_dot_product_flash_attention_backward(
-        dout, q, k, v, out, lse, *lengths, 0.0, how.causal, seed, offset, scale=how.scale
+        dout, *qkv, rows.out, rows.lse, *lengths, 0.0, how.causal, *rows.extras, scale=how.scale
     )
 
 
@@ -119,14 +111,12 @@ def _efficient_forward(q: Tensor, k: Tensor, v: Tensor, how: How) -> Rows:
     return Rows(out, lse.narrow(2, 0, q.size(2)), (lse, seed, offset))
 
 
-def _efficient_backward(dout: Tensor, saved: Saved, how: How) -> Gradients:
-    q, k, v, (out, _, (lse, seed, offset)) = saved
+def _efficient_backward(dout: Tensor, qkv: Three, rows: Rows, how: How) -> Three:
     wanted = [True, True, True, False]  # dq, dk, dv, and none of the bias
-    bias = _aligned(how.bias, q, k)
-    dq, dk, dv, _ = aten._scaled_dot_product_efficient_attention_backward(
-        dout, q, k, v, bias, out, lse, seed, offset, 0.0, wanted, how.causal, scale=how.scale
-    )
-    return dq, dk, dv
+    bias = _aligned(how.bias, *qkv[:2])
+    return aten._scaled_dot_product_efficient_attention_backward(
+        dout, *qkv, bias, rows.out, *rows.extras, 0.0, wanted, how.causal, scale=how.scale
+    )[:3]
 
 
 def _aligned(bias: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
@@ -253,8 +243,7 @@ class FlashAttention(torch.autograd.Function):
             g, o = spare_column(g, out, dlse, width)
         else:
             g, o = shift_rows(unit_stride(g), out, dlse)
-        q, k, v = (widened(t, width) for t in (q, k, v))
-        saved = Saved(q, k, v, Rows(o, lse, tuple(extras)))
-        gradients = ctx.backend.backward(g, saved, How(ctx.scale, ctx.causal, bias))
+        qkv = tuple(widened(t, width) for t in (q, k, v))
+        gradients = ctx.backend.backward(g, qkv, Rows(o, lse, tuple(extras)), How(ctx.scale, ctx.causal, bias))
         dq, dk, dv = (t.narrow(-1, 0, dh) for t in gradients)
         return dq, dk, (None if dout is None else dv), *(None,) * 4  # lse does not depend on v
