@@ -113,10 +113,10 @@ def test_twice_is_once_too_often() -> None:
         ([], "must hold named options"),
         ({"integrator": "ab2"}, "must name integrator and width"),
         ({"integrator": "ab2", "width": 0}, "width must be at least 1"),
-        ({"integrator": "ab2", "width": "x"}, "width must be of type int"),
+        ({"integrator": "ab2", "width": "x"}, "width must be int"),
         ({"integrator": "ab2", "width": 4, "colour": 1}, "unknown option of sympformer_inertia 'colour'"),
-        ({"integrator": "ab2", "width": 4, "start": {"h": "1"}}, "start.h must be of type float"),
-        ({"integrator": "ab2", "width": 4, "start": {"h": True}}, "start.h must be of type float"),
+        ({"integrator": "ab2", "width": 4, "start": {"h": "1"}}, "start must be {'h': 1.0}, got"),
+        ({"integrator": "ab2", "width": 4, "start": {"h": True}}, "start.h must be float"),
     ],
 )
 def test_a_config_from_elsewhere_is_checked(values: Any, message: str) -> None:

@@ -39,7 +39,7 @@ def test_configs_go_through_files(tmp_path: Path) -> None:
         ({"stesp": 3}, "did you mean 'steps'"),
         ({"data": {"corpsu": "x"}}, "did you mean 'corpus'"),
         ({"data": 3}, "data must hold named options, got int"),
-        ({"steps": True}, "steps must be of type int, got True"),
+        ({"steps": True}, "steps must be int, got True"),
         ({"lr": float("nan")}, "lr must be positive and finite, got nan"),
         ({"betas": [0.9]}, "betas must be 2 numbers"),
         ({"betas": [0.9, 1.0]}, r"betas must lie in \[0, 1\)"),
@@ -56,7 +56,7 @@ def test_configs_go_through_files(tmp_path: Path) -> None:
         ({"model": {"variant": "softmax-exp-eulr"}}, "did you mean 'softmax-exp-euler'"),
         ({"model": {"preset": "tunde"}}, "did you mean 'tuned'"),
         ({"model": {"n_layers": 3}}, "did you mean 'n_layer'"),
-        ({"model": {"n_layer": "three"}}, "n_layer must be of type int"),
+        ({"model": {"n_layer": "three"}}, "n_layer must be int"),
         ({"model": {"causal": False}}, "sees the next token"),
     ],
 )
