@@ -83,6 +83,7 @@ REFUSED: list[tuple[str | list[str], str]] = [
     ("sample RUN --top_p 1e-320", "top_p"),
     (f"sample RUN --seed {LONG}", "--seed is a number of more than 63 bits"),
     ("sample RUN --n 0", "n must be at least 1"),
+    ("sample none", "none does not exist: make one with 'sympformer train --out none'"),
     ("sample --prompt", "--prompt needs a value"),
 ]
 CONFIGS: dict[str | bytes, str] = {

@@ -77,7 +77,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Steps with a checkpoint, oldest first, good or not."""
-        found = [NAME.fullmatch(path.name) for path in self.folder.iterdir()] if self.folder.is_dir() else []
+        found = (NAME.fullmatch(path.name) for path in self.folder.glob("step-*"))
         return sorted(int(match[1]) for match in found if match)
 
     def path(self, step: int) -> Path:
@@ -164,7 +164,8 @@ def like(parameter: Tensor, tensor: Tensor) -> Tensor:
 
 def model_tensors(model: LanguageModel, keep: bool = True) -> Tensors:
     """The weights by name. keep: only the process that has a use for them holds them all."""
-    return {name: full for name, tensor in model.state_dict().items() if (full := whole(tensor)) is not None and keep}
+    found = ((name, whole(tensor)) for name, tensor in model.state_dict().items())
+    return {name: tensor for name, tensor in found if keep}
 
 
 @torch.no_grad()
@@ -179,7 +180,7 @@ def load_model_tensors(model: LanguageModel, tensors: Tensors, where: Path) -> N
 def optimizer_tensors(model: LanguageModel, optimizers: Sequence[torch.optim.Optimizer], keep: bool = True) -> Tensors:
     """The optimizers' state as `parameter.key` -> tensor. Rates come from the schedule and are not state."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    states = [(names[id(p)], state) for optimizer in optimizers for p, state in optimizer.state.items()]
+    states = ((names[id(p)], state) for optimizer in optimizers for p, state in optimizer.state.items())
     found = ((f"{name}.{key}", whole(value)) for name, state in states for key, value in state.items())
     return {name: tensor for name, tensor in found if keep}
 

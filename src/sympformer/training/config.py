@@ -30,8 +30,8 @@ DEFAULT_VARIANT, DEFAULT_TOKENS = "softmax-exp-euler", 800_000
 OVERHEAD = 30_000  # bytes of a layer besides its weights
 # names of options, what a value must do, whether it does; None is always fine
 RANGES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
-    ("batch_size accumulate steps tokens keep_last log_every eval_every", "be at least 1", lambda n: n >= 1),
-    ("checkpoint_every eval_tokens sample_every sample_tokens", "be at least 1", lambda n: n >= 1),
+    ("batch_size accumulate steps tokens keep_last eval_tokens sample_tokens", "be at least 1", lambda n: n >= 1),
+    ("log_every eval_every sample_every checkpoint_every", "be at least 1", lambda n: n >= 1),
     ("warm_up", "not be negative", lambda n: n >= 0),
     ("seed", "lie between 0 and 2^63 - 1", lambda n: 0 <= n < 2**63),
     ("lr scalar_lr_factor clip", "be positive and finite", lambda x: 0 < x < math.inf),
@@ -126,8 +126,6 @@ class TrainConfig:
             for name in names.split():
                 if (value := getattr(self, name)) is not None and not fits(value):
                     raise InputError(f"{name} must {wanted}, got {value}")
-        if "\0" in f"{self.out}{self.init_from}{self.data.folder}{self.data.corpus}{self.data.tokenizer}":
-            raise InputError("out, init_from and the names in data must not hold the character U+0000")
         if self.steps is not None and self.tokens is not None:
             raise InputError(f"steps = {self.steps} and tokens = {self.tokens} are two budgets: give one of them")
         for name, value in (("optimizer", "muon"), ("strategy", "fsdp2")):

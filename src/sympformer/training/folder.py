@@ -69,7 +69,7 @@ class RunFolder:
         """Make the folder of a new run, whole or not at all: `out`, or a free name under runs/. Weights to begin with
         are its checkpoint of step 0, so that the run does not need the folder they came from any more.
         """
-        for folder in [Path(config.out)] if config.out is not None else _free_names(config):
+        for folder in _free_names(config) if config.out is None else [Path(config.out)]:
             try:
                 with new_folder(folder) as work:
                     _fill(work, config, cfg, prepared, begun)
@@ -169,8 +169,8 @@ def _fill(work: Path, config: TrainConfig, cfg: ModelConfig, prepared: Tokens, b
 def _free_names(config: TrainConfig) -> Iterator[Path]:
     corpus = Path(config.data.folder or config.data.corpus).name
     model = config.model.get("variant") or config.model.get("stepper") or DEFAULT_VARIANT
-    base = Path("runs") / (re.sub(r"[^a-zA-Z0-9]+", "-", f"{model}-{corpus}").strip("-").lower()[:100] or "run")
-    names = (base if n == 1 else base.with_name(f"{base.name}-{n}") for n in range(1, 10**6))
+    name = re.sub(r"[^a-zA-Z0-9]+", "-", f"{model}-{corpus}").strip("-").lower()[:100] or "run"
+    names = (Path("runs") / f"{name}{'' if n == 1 else f'-{n}'}" for n in range(1, 10**6))
     return (folder for folder in names if not os.path.lexists(folder))
 
 
