@@ -280,7 +280,7 @@ def test_shared_layers_have_one_set_of_weights() -> None:
 # --- torch.compile
 
 
-COMPILED = [(name, "aot_eager") for name in VARIANTS] + [
+COMPILED = [(name, "eager") for name in VARIANTS] + [
     # code generation takes half a minute each: one of every kind
     (name, "inductor")
     for name in ("softmax-baseline", "softmax-yuriiformer", "softmax-exp-euler", "linear-etd-ab2")
