@@ -11,14 +11,7 @@ from sympformer.errors import missing_extra
 if find_spec("transformers") is None:
     raise missing_extra("sympformer.hf", "transformers", "hf")
 
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForQuestionAnswering,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-)
+import transformers
 
 from sympformer.hf.cache import SympFormerCache
 from sympformer.hf.configuration_sympformer import SympFormerConfig
@@ -32,14 +25,14 @@ from sympformer.hf.modeling_sympformer import (
 from sympformer.hf.peft import lora_modules, optimizer_groups, tell_peft
 
 for auto, model in (
-    (AutoModel, SympFormerModel),
-    (AutoModelForCausalLM, SympFormerForCausalLM),
-    (AutoModelForQuestionAnswering, SympFormerForQuestionAnswering),
-    (AutoModelForSequenceClassification, SympFormerForSequenceClassification),
-    (AutoModelForTokenClassification, SympFormerForTokenClassification),
+    (transformers.AutoModel, SympFormerModel),
+    (transformers.AutoModelForCausalLM, SympFormerForCausalLM),
+    (transformers.AutoModelForQuestionAnswering, SympFormerForQuestionAnswering),
+    (transformers.AutoModelForSequenceClassification, SympFormerForSequenceClassification),
+    (transformers.AutoModelForTokenClassification, SympFormerForTokenClassification),
 ):
     auto.register(SympFormerConfig, model, exist_ok=True)
-AutoConfig.register(SympFormerConfig.model_type, SympFormerConfig, exist_ok=True)
+transformers.AutoConfig.register(SympFormerConfig.model_type, SympFormerConfig, exist_ok=True)
 tell_peft()
 
 __all__ = [

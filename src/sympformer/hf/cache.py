@@ -130,7 +130,6 @@ class SympFormerCache(DynamicCache):
         return f"{type(self).__name__}(rows={self.batch_size}, columns={self.seen})"
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Columns so far, padding included."""
         return self.seen
 
     def get_max_length(self, layer_idx: int | None = None) -> int:
@@ -156,11 +155,9 @@ class SympFormerCache(DynamicCache):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held for attention."""
         return 0 if self.memory is None else self.memory.nbytes
 
     def reset(self) -> None:
-        """Forget everything."""
         self.memory = self.ids = self.real = self.mark = self.constants = None
 
     def activate_past_recording(self) -> None:
@@ -197,11 +194,9 @@ class SympFormerCache(DynamicCache):
         self.real = None if self.real is None else self.real[indices]
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Beams move between rows."""
         self.batch_select_indices(beam_idx)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Every row `repeats` times, copies side by side."""
         if self.memory is not None:
             self.batch_select_indices(torch.arange(self.batch_size).repeat_interleave(repeats))
 

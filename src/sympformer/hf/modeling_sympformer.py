@@ -221,7 +221,9 @@ class SympFormerModel(SympFormerPreTrainedModel):
         Hidden states are zero at padding. output_hidden_states: the embedding, then every layer, the last normalised;
         output_momenta: the momenta beside them; output_attentions: the kernel (B, H, T, S) of every layer.
         """
-        watch = Watch(*(self._wanted(name, kwargs) for name in WATCHED))
+        asked = ((name, kwargs.pop(name, None)) for name in WATCHED)  # by argument, or else by config
+        wanted = (getattr(self.config, name, False) if answer is None else answer for name, answer in asked)
+        watch = Watch(*([] if each else None for each in wanted))
         check_names(kwargs, position_ids)
         tokens = input_ids if inputs_embeds is None else inputs_embeds
         if tokens is None or tokens.ndim < 2:
@@ -244,11 +246,6 @@ class SympFormerModel(SympFormerPreTrainedModel):
         """Whether a text cannot go on: rows hold several, or a memory of sums would have to hide some of them."""
         masked = attention_mask is not None and attention_mask.ndim == 4
         return is_packed(position_ids, attention_mask) or (masked and not self.body.new_memories()[0].croppable)
-
-    def _wanted(self, name: str, kwargs: dict[str, Any]) -> list[Tensor] | None:
-        """A place for what was asked for, by argument or else by config."""
-        asked = kwargs.pop(name, None)
-        return [] if (getattr(self.config, name, False) if asked is None else asked) else None
 
     def new_cache(self) -> SympFormerCache:
         """An empty cache, of all layers even where the config asks for fewer (an early exit)."""

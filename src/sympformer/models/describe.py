@@ -69,7 +69,12 @@ def describe(model: "LanguageModel") -> str:
         *(f"  {name:<11} {count:>12,}" for name, count in counts.items() if count),
         f"kernel passes {passes:>12,} a forward pass ({passes / cfg.n_layer:g} a layer, counted)",
     ]
-    return "\n".join(lines + _scalar_table(model.layer_scalars()))
+    rows = model.layer_scalars()
+    widths = {name: max(len(name), 9) + 2 for name in rows[0]}
+    if widths:  # some models learn no scalars
+        lines.append("layer" + "".join(f"{name:>{width}}" for name, width in widths.items()))
+        lines += [f"{k:>5}" + "".join(f"{row[n]:>{w}.4g}" for n, w in widths.items()) for k, row in enumerate(rows)]
+    return "\n".join(lines + [f"  {name:<15}  {LEGEND[name]}" for name in widths if name in LEGEND])
 
 
 SAID = ("n_layer", "n_head", "d_model", "block_size", "vocab_size", "stepper", "attention", "integrator", "overflow")
@@ -104,14 +109,3 @@ LEGEND = {
     "t": "time at the layer; it advances by h_x a layer",
     "alpha": "damping at that time, c_log / t + c_lin",
 }
-
-
-def _scalar_table(rows: list[dict[str, float]]) -> list[str]:
-    """One line a layer, then what the columns mean; nothing for a model without scalars."""
-    names = list(rows[0])
-    if not names:
-        return []
-    widths = {name: max(len(name), 9) + 2 for name in names}
-    lines = ["layer" + "".join(f"{name:>{widths[name]}}" for name in names)]
-    lines += [f"{k:>5}" + "".join(f"{row[name]:>{widths[name]}.4g}" for name in names) for k, row in enumerate(rows)]
-    return lines + [f"  {name:<15}  {LEGEND[name]}" for name in names if name in LEGEND]

@@ -34,7 +34,6 @@ class Rows:
 
     @property
     def rows(self) -> Tensor:
-        """All rows so far."""
         assert self.buffer is not None
         return self.buffer.narrow(-2, 0, self.length)
 
@@ -48,7 +47,6 @@ class LastRow(Rows):
     """The last row alone, however many there were: of a constant size, and without a way back."""
 
     def append(self, rows: Tensor) -> Tensor:
-        """The new rows; of those before, nothing is left."""
         self.buffer, self.length = rows[..., -1:, :].clone(), 1  # of its own, so that the others are let go
         return rows
 

@@ -245,7 +245,10 @@ class StackConfig:
     def made_of(cls, starts: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
         """The config of `given` on top of `starts`. What is given must be of use; starts that are not are left out."""
         changed = [name for name in CHOICES if name in given and given[name] != starts.get(name, given[name])]
-        gone = {option for name in changed for option in _options_of(name, starts[name])}
+        gone = {"damping"} if "integrator" in changed else set()  # their values say nothing under another row
+        if "stepper" in changed:
+            part = STEPPERS[starts["stepper"]]
+            gone |= {*part.options, *part.mlp_options, "gain", "damping", "form", "start_momentum"}
         starts = {name: value for name, value in starts.items() if name not in gone}
         everything = {**starts, **given}
         everything["damping"] = _pair(everything.get("damping"))
@@ -264,16 +267,6 @@ class StackConfig:
 def parts_options(kind: type[StackConfig]) -> list[str]:
     """The fields that belong to a part which may or may not be chosen."""
     return [field.name for field in dataclasses.fields(kind) if field.default is None]
-
-
-def _options_of(choice: str, row: str) -> set[str]:
-    """The options whose values say nothing once another row was chosen."""
-    if choice == "integrator":
-        return {"damping"}
-    if choice != "stepper":
-        return set()
-    part = STEPPERS[row]
-    return {*part.options, *part.mlp_options, "gain", "damping", "form", "start_momentum"}
 
 
 def _pair(value: Any) -> Any:

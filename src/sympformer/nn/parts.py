@@ -18,25 +18,22 @@ from sympformer.nn.tables import MLPS, NO_MLP, NORMS, register
 STD = 0.02  # GPT-2's
 
 
-def _start(weight: Tensor, std: float, identity: bool) -> None:
-    """A matrix as it starts: the identity, or normal."""
-    if identity:
-        nn.init.eye_(weight)
+def _start(matrix: "Projection | Matrix") -> None:
+    if matrix.identity:
+        nn.init.eye_(matrix.weight)
     else:
-        nn.init.normal_(weight, std=std)
+        nn.init.normal_(matrix.weight, std=matrix.std)
 
 
 class Projection(nn.Linear):
     """A matrix without bias. `std`: of its normal start; "identity" starts it at the identity."""
 
     group = "matrix"
+    reset_parameters = _start
 
     def __init__(self, n_in: int, n_out: int, std: float = STD, identity: bool = False) -> None:
         self.std, self.identity = std, identity  # before the base class, which resets
         super().__init__(n_in, n_out, bias=False)
-
-    def reset_parameters(self) -> None:
-        _start(self.weight, self.std, self.identity)
 
 
 class Matrix(nn.Module):
@@ -46,15 +43,13 @@ class Matrix(nn.Module):
     """
 
     group = "matrix"
+    reset_parameters = _start
 
     def __init__(self, n_in: int, n_out: int, std: float = STD, identity: bool = False) -> None:
         super().__init__()
         self.std, self.identity = std, identity
         self.weight = nn.Parameter(torch.empty(n_out, n_in))
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        _start(self.weight, self.std, self.identity)
 
     def forward(self) -> Tensor:
         return self.weight
@@ -132,7 +127,6 @@ class RMSNorm(nn.RMSNorm):
 
 
 def norm(cfg: StackConfig, gain: float = 1.0) -> nn.Module:
-    """The norm of a config, its gain started at `gain`."""
     return NORMS[cfg.norm](cfg.d_model, gain)
 
 
@@ -157,8 +151,7 @@ class Bound(nn.Module):
 
     def __init__(self, cfg: StackConfig) -> None:
         super().__init__()
-        where = cfg.bound
-        N = norm(cfg, cfg.gain or 1.0) if where in GAINED else None
+        where, N = cfg.bound, norm(cfg, cfg.gain or 1.0) if cfg.bound in GAINED else None
         self.force = N if where == "update" else None
         self.momentum = N if where == "momentum" else Cap(self.CAP) if where in CAPPED else None
         self.drift = N if where == "drift" else None
@@ -192,16 +185,6 @@ class MLP(nn.Module):
         return dropout(self.down(self.activate(self.up(self.norm(x)))), self.dropout, self.training)
 
 
-def relu2_mlp(cfg: StackConfig) -> MLP:
-    """max(u, 0)^2 between the matrices."""
-    return MLP(cfg, relu2)
-
-
-def swiglu_mlp(cfg: StackConfig) -> MLP:
-    """silu(u) v between the matrices, u and v both from the first."""
-    return MLP(cfg, swiglu, gated=True)
-
-
 def relu2(u: Tensor) -> Tensor:
     """max(u, 0)^2."""
     return F.relu(u).square()
@@ -214,7 +197,6 @@ def swiglu(uv: Tensor) -> Tensor:
 
 
 def mlp(cfg: StackConfig) -> nn.Module | None:
-    """The MLP of a config, if any."""
     return MLPS[cfg.mlp](cfg)
 
 
@@ -243,6 +225,6 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 register("norm", "layernorm", Norm)
 register("norm", "rmsnorm", RMSNorm)
 register("mlp", "gelu", MLP)
-register("mlp", "relu2", relu2_mlp)
-register("mlp", "swiglu", swiglu_mlp)
+register("mlp", "relu2", lambda cfg: MLP(cfg, relu2))
+register("mlp", "swiglu", lambda cfg: MLP(cfg, swiglu, gated=True))
 register("mlp", NO_MLP, lambda cfg: None)

@@ -84,7 +84,6 @@ class Rotary(Positions):
 
 
 def positions(cfg: StackConfig) -> Positions:
-    """The positions of a config."""
     return POSITIONS[cfg.positions](cfg)
 
 

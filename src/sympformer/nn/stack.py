@@ -20,7 +20,6 @@ Call = Callable[[Layer, State, View, Constants, int], State]
 
 
 def call_layer(layer: Layer, state: State, view: View, constants: Constants, k: int) -> State:
-    """Run layer k."""
     return layer(state, view, constants)
 
 

@@ -59,6 +59,9 @@ class QueryKeys(nn.Module):
     A kernel of averaged heads is no exception: its scores are the mean of those of the heads.
     """
 
+    # of attention on queries and keys, whatever its field
+    options: ClassVar = {"heads": "averaged", "value": "free", "qk_norm": False, "n_kv_head": 0, "d_key": 0}
+
     def __init__(self, cfg: StackConfig) -> None:
         super().__init__()
         c = cfg.d_query

@@ -91,13 +91,7 @@ class LinearAttention(Attention):
     EPS = 1e-6
     croppable = False
     one_momentum = True
-    options: ClassVar[dict[str, Any]] = {
-        "heads": "averaged",
-        "value": "free",
-        "qk_norm": False,
-        "n_kv_head": 0,
-        "d_key": 0,
-    }
+    options: ClassVar[dict[str, Any]] = QueryKeys.options
 
     def __init__(self, cfg: StackConfig) -> None:
         super().__init__(cfg)

@@ -150,14 +150,7 @@ class Mobility(nn.Module):
 class SoftmaxAttention(Attention):
     """Positions -> `SoftmaxField`."""
 
-    options: ClassVar[dict[str, Any]] = {
-        "heads": "averaged",
-        "value": "free",
-        "mobility": "identity",
-        "qk_norm": False,
-        "n_kv_head": 0,
-        "d_key": 0,
-    }
+    options: ClassVar[dict[str, Any]] = QueryKeys.options | {"mobility": "identity"}
     flow_options: ClassVar[dict[str, Any]] = {"form": "newton"}
 
     def __init__(self, cfg: StackConfig) -> None:
@@ -211,8 +204,9 @@ class SoftmaxAttention(Attention):
         def lse() -> Tensor:
             return ops.attention_rows(q, k, scale=scale, causal=view.causal, bias=view.bias)[1]
 
-        attend = attending(q, k, scale, view, self.form != "newton")
-        if view.kernels is not None:
+        if view.kernels is None:
+            attend = attending(q, k, scale, view, self.form != "newton")
+        else:
             attend = showing(q, k, scale, view, self.cfg.n_head)
         return SoftmaxField(self, B, attend, lse, v, view)
 
