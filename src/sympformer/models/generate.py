@@ -148,9 +148,15 @@ class _Sampler:
 
     def __call__(self, logits: Tensor) -> Tensor:
         """(B, V) -> (B,)."""
+        if not bool(torch.isfinite(logits).all()):  # the likeliest of them would be a token like any other
+            dtype = str(logits.dtype).removeprefix("torch.")
+            raise DivergenceError(
+                f"the model's logits are not finite (computed in {dtype}): its weights are of no use, or too large for"
+                " float16; try float32"
+            )
         if self.temperature == 0:
-            return _finite(logits).argmax(-1)
-        logits = _finite(logits).float() / self.temperature
+            return logits.argmax(-1)
+        logits = logits.float() / self.temperature
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             least = logits.topk(self.top_k, -1).values[:, -1:]
             logits = logits.masked_fill(logits < least, -torch.inf)
@@ -165,17 +171,6 @@ def _keep_top_p(logits: Tensor, p: float) -> Tensor:
     probabilities = ordered.softmax(-1)
     before = probabilities.cumsum(-1) - probabilities  # mass of the likelier tokens
     return logits.masked_fill((before >= p).scatter(-1, order, before >= p), -torch.inf)
-
-
-def _finite(logits: Tensor) -> Tensor:
-    """Logits to draw from. The likeliest of numbers that are none would be a token like any other."""
-    if not bool(torch.isfinite(logits).all()):
-        dtype = str(logits.dtype).removeprefix("torch.")
-        raise DivergenceError(
-            f"the model's logits are not finite (computed in {dtype}): its weights are of no use, or too large for"
-            " float16; try float32"
-        )
-    return logits
 
 
 def _prompts(model: "LanguageModel", idx: Prompt, max_new: int, overflow: "Overflow | None") -> list[list[int]]:

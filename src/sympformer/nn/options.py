@@ -131,7 +131,7 @@ class StackConfig:
         """The options that the chosen parts have, and what they are unless given."""
         for name in CHOICES:
             if (value := getattr(self, name)) is not None:
-                check_choice("integrator" if name == "integrator" else name, value, name)
+                check_choice(name, value)
         stepper, attention = STEPPERS[self.stepper], ATTENTIONS[self.attention]
         found: dict[str, Any] = {**stepper.options, **attention.options}
         found |= attention.flow_options if stepper.inertial else {}

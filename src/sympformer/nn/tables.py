@@ -43,7 +43,9 @@ BASES: dict[str, type[Any]] = {"integrator": Integrator}
 
 def register(kind: str, name: str, row: Row) -> Row:
     """Add a choice, for example `register("norm", "rms", RMSNorm)`; configs may then say `norm: rms`."""
-    table, a = _table(kind), kind if kind == "positions" else f"{'an' if kind[0] in 'ai' else 'a'} {kind}"
+    if kind not in TABLES:
+        raise unknown_name("kind of part", kind, TABLES)
+    table, a = TABLES[kind], kind if kind == "positions" else f"{'an' if kind[0] in 'ai' else 'a'} {kind}"
     if not isinstance(name, str) or not name.isidentifier():
         raise InputError(f"the name of {a} must be a word of letters, digits and underscores, got {name!r}")
     if name in table:
@@ -58,14 +60,7 @@ def register(kind: str, name: str, row: Row) -> Row:
     return row
 
 
-def check_choice(kind: str, name: object, option: str | None = None) -> None:
+def check_choice(kind: str, name: object) -> None:
     """Refuse a name that is not in its table, with the nearest that is."""
-    table = _table(kind)
-    if name not in table:
-        raise unknown_name(option or kind, name, table)
-
-
-def _table(kind: str) -> dict[str, Any]:
-    if kind not in TABLES:
-        raise unknown_name("kind of part", kind, TABLES)
-    return TABLES[kind]
+    if name not in TABLES[kind]:
+        raise unknown_name(kind, name, TABLES[kind])
