@@ -185,17 +185,14 @@ def chunked_logits(model: Any, token: Tensor) -> ChunkedLogits | None:
         if getattr(model(token, use_cache=True), "past_key_values", None) is None:  # encoders have none
             return None
 
-    def read(parts: Sequence[Tensor]) -> list[Tensor]:
-        cache, out = model.new_cache(parts[0].shape[0]) if ours else None, []
-        for part in parts:
-            output = model(part, cache=cache) if ours else model(part, past_key_values=cache, use_cache=True)
-            cache = cache if ours else output.past_key_values
-            out.append(find_logits(output, part))
-        return out
-
     def chunked(idx: Tensor, sizes: Sequence[int]) -> Tensor:
         try:
-            return torch.cat(read(idx.split(list(sizes), 1)), 1)
+            cache, out = model.new_cache(len(idx)) if ours else None, []
+            for part in idx.split(list(sizes), 1):
+                output = model(part, cache=cache) if ours else model(part, past_key_values=cache, use_cache=True)
+                cache = cache if ours else output.past_key_values
+                out.append(find_logits(output, part))
+            return torch.cat(out, 1)
         except InputError:
             raise
         except Exception as error:
@@ -208,7 +205,7 @@ def chunked_logits(model: Any, token: Tensor) -> ChunkedLogits | None:
 
 
 def specimen(model: nn.Module, weights: Weights, texts: Tensor, vocab_size: int, seed: int) -> Specimen:
-    """The copy of `model` with the weights asked for. The model itself stays as it is."""
+    """The copy of `model` with the weights asked for, in float64 if it works there, else in float32."""
     if weights not in ("given", "fresh", "perturbed"):
         raise unknown_name("weights", weights, ["given", "fresh", "perturbed"])
     if weights != "fresh":
@@ -217,7 +214,11 @@ def specimen(model: nn.Module, weights: Weights, texts: Tensor, vocab_size: int,
         looked_at = build_model(model.cfg, seed)
     else:
         raise InputError(f"weights 'fresh' need a sympformer model, got {type(model).__name__}: leave them out")
-    looked_at = _precise(looked_at.eval(), texts)
+    looked_at.eval()
+    try:  # complex numbers stay what they are
+        logits_of(looked_at.double())(texts)
+    except (InputError, TypeError):  # TypeError: a device without float64
+        looked_at.float()
     note = _perturb(looked_at, texts, seed) if weights == "perturbed" else ""
     with _SeenDtypes() as dtypes:  # some models work in float32 inside, whatever their weights are
         logits = logits_of(looked_at)(texts)
@@ -235,15 +236,6 @@ def _copied(model: nn.Module) -> nn.Module:
         return copy.deepcopy(model)
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise InputError(f"the model cannot be copied, and an audit works on a copy: {error}") from error
-
-
-def _precise(model: nn.Module, idx: Tensor) -> nn.Module:
-    """The model in float64 if it works there, else in float32. Complex numbers stay what they are."""
-    try:
-        logits_of(model.double())(idx)
-    except (InputError, TypeError):  # TypeError: a device without float64
-        return model.float()
-    return model
 
 
 def _perturb(model: nn.Module, idx: Tensor, seed: int) -> str:

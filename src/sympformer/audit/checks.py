@@ -4,8 +4,8 @@
 position where they differ by more than `tolerance` is where the leak shows.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -179,8 +179,17 @@ def token_slopes(
     """(T, V): how the randomly weighted sum of the logits in `rows` changes, to first order, when one token of the
     text (1, T) is replaced by another. None if the logits are not differentiable.
     """
-    T = idx.shape[1]
-    with torch.enable_grad(), _leaves(tables, T) as leaves:
+    T, leaves = idx.shape[1], list[tuple[nn.Embedding, Tensor]]()
+
+    def cut(table: Any, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
+        if output.shape[:-1].numel() != T:
+            return None  # the table reads something else as well
+        leaves.append((table, output.detach().requires_grad_()))
+        return leaves[-1][1]
+
+    with torch.enable_grad(), ExitStack() as hooks:
+        for table in tables:
+            hooks.enter_context(table.register_forward_hook(cut))
         chosen = logits(idx)[0, rows.start : rows.stop]
         weights = torch.randn(chosen.shape, generator=torch.Generator().manual_seed(seed)).to(chosen)
         if not (leaves and chosen.requires_grad):
@@ -194,22 +203,3 @@ def token_slopes(
             by_token = gradient.reshape(T, -1) @ table.weight.detach()[:vocab_size].T  # (T, V)
             slopes += by_token - by_token.gather(1, idx[0].unsqueeze(1))
     return slopes
-
-
-@contextmanager
-def _leaves(tables: Sequence[nn.Embedding], T: int) -> Iterator[list[tuple[nn.Embedding, Tensor]]]:
-    """Within the block the tables give out leaves, to take gradients by; they are listed as the model asks for them."""
-    leaves: list[tuple[nn.Embedding, Tensor]] = []
-
-    def cut(table: Any, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
-        if output.shape[:-1].numel() != T:
-            return None  # the table reads something else as well
-        leaves.append((table, output.detach().requires_grad_()))
-        return leaves[-1][1]
-
-    hooks = [table.register_forward_hook(cut) for table in tables]
-    try:
-        yield leaves
-    finally:
-        for hook in hooks:
-            hook.remove()

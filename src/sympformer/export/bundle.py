@@ -76,7 +76,6 @@ def path_of(module: str) -> Path:
 
 
 def source_of(module: str) -> str:
-    """What stands in it."""
     return path_of(module).read_text(encoding="utf-8")
 
 

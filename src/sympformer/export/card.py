@@ -86,7 +86,6 @@ def card(place: str, cfg: ModelConfig, parameters: int, record: dict[str, Any]) 
 
 
 def front_matter(place: str, name: str, record: dict[str, Any]) -> dict[str, Any]:
-    """The card's metadata."""
     corpus, scored = record["data"]["corpus"], record["evaluation"] or {}
     head: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
     head["tags"] = ["sympformer", name]

@@ -6,8 +6,7 @@ README.md  sympformer_run.json       the card, and what it was filled from
 """
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -106,26 +105,17 @@ def check_repository(name: str) -> None:
 def push_folder(folder: Path, name: str, private: bool = False) -> str:
     """Make the repository if it is not there, and put the folder's files into it in one commit; returns its address."""
     from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.utils import disable_progress_bars
 
     disable_progress_bars()
     api = HfApi(library_name="sympformer")
-    with _in_one_sentence(folder, name):
-        url = api.create_repo(name, private=private, exist_ok=True)
-        api.upload_folder(folder_path=folder, repo_id=name, commit_message="Upload a sympformer model")
-    return str(url)
-
-
-@contextmanager
-def _in_one_sentence(folder: Path, name: str) -> Iterator[None]:
-    """Turn the errors of the hub's library into one; the folder stays for another try."""
-    from huggingface_hub.errors import HfHubHTTPError
-
     # the bases of the hub library's own error are those of whatever HTTP library it uses; ValueError: an address that
     # is none; RuntimeError: a file that did not go through
     troubles: tuple[type[BaseException], ...] = (ValueError, OSError, RuntimeError, *HfHubHTTPError.__bases__)
     try:
-        yield
+        url = api.create_repo(name, private=private, exist_ok=True)
+        api.upload_folder(folder_path=folder, repo_id=name, commit_message="Upload a sympformer model")
     except troubles as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
         what = f"{name} did not reach the hub ({_first_line(error)})"
@@ -133,6 +123,7 @@ def _in_one_sentence(folder: Path, name: str) -> Iterator[None]:
             what = f"the hub does not let you write to {name} (status {status}): log in with 'hf auth login'"
         again = f"the folder {folder} is whole: try again with 'hf upload {name} {folder}'"
         raise InputError(f"{what}; {again}") from error
+    return str(url)
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -41,13 +42,12 @@ def try_blocks(model: nn.Module, blocks: Mapping[str, nn.Module], example: Any) 
         widths[name] = _width(name, block, args, kwargs)
 
     modes = {module: module.training for module in model.modules()}
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        hooks = [block.register_forward_hook(look, with_kwargs=True) for block in blocks.values()]
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), ExitStack() as hooks:
+        for block in blocks.values():
+            hooks.enter_context(block.register_forward_hook(look, with_kwargs=True))
         try:
             _run(model.eval(), _example(model) if example is None else example)
         finally:
-            for hook in hooks:
-                hook.remove()
             for module, mode in modes.items():
                 module.training = mode
     for name in blocks:
@@ -68,7 +68,6 @@ def _run(model: nn.Module, example: Any) -> None:
 
 
 def _example(model: nn.Module) -> dict[str, Any]:
-    """An input for a Hugging Face model."""
     config: Any = getattr(model, "config", None)
     weights = next(model.parameters())
     match getattr(model, "main_input_name", None):

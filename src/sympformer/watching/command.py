@@ -33,7 +33,6 @@ def watch(targets: list[str], text: str = TEXT, out: str = "runs/watch.html", tr
 
 
 def write(file: Path, targets: list[Opened], text: str) -> None:
-    """Write the page of models on a text."""
     if not text.strip():
         raise InputError("the text is empty: give some with --text")
     names = _names([target.name for target in targets])
@@ -60,7 +59,9 @@ def look_at(name: str, target: Opened, text: str) -> tuple[Subject, list[str]]:
     notes += [f"{name} is shown without {what}" for what in missing]
     guessed = [] if record.lens is None else record.lens.ids.flatten().tolist()
     words = {token: shown(_decoded(target, token)) for token in {*ids, *guessed}}
-    return Subject(name, _family(target.model), record, words, _note(target)), notes
+    note = "" if target.tokenizer is not None else "it reads bytes, as it has no tokenizer."
+    note = "not trained, as it starts; it reads bytes." if target.kind == "variant" else note
+    return Subject(name, _family(target.model), record, words, note), notes
 
 
 def _record(model: Any, idx: torch.Tensor) -> tuple[Record, list[str]]:
@@ -92,12 +93,6 @@ def _family(model: Any) -> str:
     if cfg.attention == "linear":
         return "linear"
     return {"gradient": "gpt", "nesterov": "yuriiformer"}.get(cfg.stepper, "softmax")
-
-
-def _note(target: Opened) -> str:
-    if target.kind == "variant":
-        return "not trained, as it starts; it reads bytes."
-    return "it reads bytes, as it has no tokenizer." if target.tokenizer is None else ""
 
 
 def _names(targets: list[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """Models of others: any Hugging Face causal model that gives hidden states. Whole layers, no momenta."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -67,12 +67,10 @@ def _last_norm(model: nn.Module) -> Iterator[list[tuple[nn.Module, Tensor, Tenso
         if args and isinstance(args[0], Tensor) and isinstance(output, Tensor):
             last[:] = [(module, args[0], output)]
 
-    hooks = [m.register_forward_hook(keep) for m in model.modules() if "norm" in type(m).__name__.lower()]
-    try:
+    with ExitStack() as hooks:
+        for norm in (m for m in model.modules() if "norm" in type(m).__name__.lower()):
+            hooks.enter_context(norm.register_forward_hook(keep))
         yield last
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @contextmanager

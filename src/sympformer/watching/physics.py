@@ -51,13 +51,9 @@ def _softmax_potential(field: Any, x: Tensor) -> Tensor:
     return -z / 2 if field.form == "paper" else -z
 
 
-def _linear_potential(field: Any, x: Tensor) -> Tensor:
-    return -(x * field.potential).sum(-1) / 2
-
-
 POTENTIALS: dict[type, Callable[[Any, Tensor], Tensor]] = {
     SoftmaxField: _softmax_potential,
-    LinearField: _linear_potential,
+    LinearField: lambda field, x: -(x * field.potential).sum(-1) / 2,
 }
 
 

@@ -1,7 +1,7 @@
 """`sympformer.watch(model, idx)`: run a model on a text, and keep what its tokens do on the way."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
 import torch
@@ -104,13 +104,11 @@ class _Tape:
             self.asked.append((args[0], field))
 
         stack.advance = advance
-        hooks = [layer.attention.register_forward_hook(hear) for layer in stack.blocks]
-        try:
+        with ExitStack() as hooks:
+            hooks.callback(delattr, stack, "advance")
+            for layer in stack.blocks:
+                hooks.enter_context(layer.attention.register_forward_hook(hear))
             yield
-        finally:
-            del stack.advance
-            for hook in hooks:
-                hook.remove()
 
 
 def _watch_ours(stack: Stack, inputs: Tensor, rows: tuple[int, ...]) -> tuple[Record, Readout | None]:

@@ -52,7 +52,6 @@ class Row:
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
-        """For the table on a terminal."""
         verdict = {True: "met", False: "[bold red]missed[/]", None: ""}[self.met]
         return self.what, f"{self.value:.2f}", "" if self.bound is None else f"<= {self.bound:.2f}", verdict
 
@@ -80,14 +79,12 @@ def bench(suites: list[Suite] | None = None, rounds: int = 15, out: str | None =
 
 
 def record(rows: list[Row], rounds: int) -> str:
-    """The figures with code and machine, as JSON."""
     figures = [asdict(row) | {"met": row.met} for row in rows]
     content = {"code": this_code().to_dict(), "machine": machine.facts(), "rounds": rounds, "figures": figures}
     return json.dumps(content, indent=2) + "\n"
 
 
 def show(suite: str, rows: list[Row]) -> None:
-    """The figures of a suite on the terminal."""
     from rich.console import Console
 
     heads = [Head("measured", left=True, wrap=True), Head("ratio"), Head("wanted"), Head("", left=True)]

@@ -17,6 +17,8 @@ from sympformer.errors import InputError
 from sympformer.progress import steps_with_progress
 
 Work = Callable[[], object]
+# every tensor gets pages of its own and gives them back at once: the peak is that of live tensors
+OWN_PAGES = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,8 @@ def ratio(seconds: Mapping[str, list[float]], name: str, reference: str) -> floa
 def in_fresh_process(function: str, *arguments: Any) -> Any:
     """What `module:function` returns when a process of its own calls it; arguments and result are JSON."""
     code = "import sys; from sympformer.studies.bench.timing import answer; answer(*sys.argv[1:])"
-    # Every tensor gets pages of its own and gives them back at once: the peak is then that of live tensors, not of
-    # what the allocator keeps for later.
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}
     command = [sys.executable, "-c", code, function, json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | OWN_PAGES)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise InputError(f"the process that measures {function} failed ({said[-1]}): try a smaller model or batch")

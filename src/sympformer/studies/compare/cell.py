@@ -20,7 +20,6 @@ from sympformer.training.run import train
 
 
 def command(config: TrainConfig, scored: bool) -> list[str]:
-    """What a child is started with."""
     return [__name__, json.dumps(config.to_dict()), *(["score"] if scored else [])]
 
 
@@ -62,7 +61,6 @@ def finished(config: TrainConfig, scored: bool = False) -> Run | None:
 
 
 def check_same(config: TrainConfig, folder: Path) -> None:
-    """Refuse a folder whose run has other settings."""
     if changed := config.differences(RunFolder(folder).config):
         raise InputError(
             f"{folder} holds a run with other settings ({', '.join(changed)}): "

@@ -73,17 +73,12 @@ def report(targets: list[str], out: str | None = None, baseline: str | None = No
 
 
 def print_plan(comparison: Comparison) -> None:
-    """What is to be trained, on the terminal."""
     config, plan, rows = comparison.config, comparison.plan, []
     for name, model in plan.models.items():
         own = {key: value for key, value in model.options.items() if config.common.model.get(key) != value}
         options = ", ".join(f"{key} {str(value).lower()}" for key, value in own.items())
-        rates = ", ".join(f"{rate:g}" for rate in model.rates)
-        numbers = (
-            f"{parameters(comparison.model_configs[name]):,}",
-            rates if len(model.rates) == 1 else f"one of {rates}",
-        )
-        rows.append([name, *numbers, escape(options)])
+        rates = ("one of " if len(model.rates) > 1 else "") + ", ".join(f"{rate:g}" for rate in model.rates)
+        rows.append([name, f"{parameters(comparison.model_configs[name]):,}", rates, escape(options)])
     console = Console(highlight=False)
     wide = console if console.is_terminal else Console(highlight=False, width=160)
     wide.print(terminal_table(comparison.root.name, PLANNED, rows))

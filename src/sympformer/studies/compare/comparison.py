@@ -94,7 +94,6 @@ class Comparison:
 
     @cached_property
     def model_configs(self) -> dict[str, ModelConfig]:
-        """The full config of every model."""
         return {name: choose_model(model.options, self.prepared.tokenizer) for name, model in self.plan.models.items()}
 
     # --- training
@@ -126,7 +125,6 @@ class Comparison:
         return [self._entry(model, rates[name], tried[name], runs[name]) for name, model in models.items()]
 
     def _cell(self, model: str, lr: float, seed: int, budget: Budget) -> TrainConfig:
-        """The config of one run."""
         config = self.plan.run(model, lr, seed, budget, self._steps(budget, model), budget is self.config.choose)
         return config.replace(out=str(self.root / str(config.out)))
 
@@ -222,7 +220,6 @@ def _losses(tried: dict[float, Run]) -> dict[float, float]:
 
 
 def _what(run: Run, scored: bool) -> str:
-    """A finished run in words."""
     kind = "chosen rate" if scored else "rate"
     came = run.diverged or f"validation loss {run.validation_loss:.4f}"
     if run.diverged is None and scored:

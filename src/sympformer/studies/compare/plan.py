@@ -55,7 +55,6 @@ class Budget:
         return self.seconds is not None or self.seconds_of is not None
 
     def describe(self) -> str:
-        """In words."""
         if self.seconds is not None:
             return f"{self.seconds:g} s"
         length = f"{self.tokens:,} tokens" if self.tokens is not None else f"{self.steps:,} steps"
@@ -109,7 +108,6 @@ class CompareConfig:
             raise InputError(f"seeds must be different numbers, at least one, got {self.seeds}")
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as plain values."""
         return asdict(self) | {"common": self.common.to_dict()}
 
 
@@ -167,11 +165,10 @@ class Plan:
 
     def run(self, model: str, lr: float, seed: int, budget: Budget, steps: int | None, choosing: bool) -> TrainConfig:
         """The config of one training run; steps: where the budget is in seconds."""
-        length: dict[str, Any] = {"steps": budget.steps, "tokens": budget.tokens}
-        length = {"steps": steps, "tokens": None} if budget.timed else length
+        steps, tokens = (steps, None) if budget.timed else (budget.steps, budget.tokens)
         folder = f"runs/{model}/" + (f"choose-lr{lr:g}-seed{seed}" if choosing else f"final-seed{seed}")
         return self.config.common.replace(
-            model=self.models[model].options, lr=float(lr), seed=seed, out=folder, **length
+            model=self.models[model].options, lr=float(lr), seed=seed, out=folder, steps=steps, tokens=tokens
         )
 
 

@@ -100,7 +100,6 @@ class Entry:
 
     @property
     def whole(self) -> bool:
-        """Whether it has all its figures."""
         return bool(self.runs) and not self.diverged
 
     def minus(self, other: "Entry | None", metric: str) -> Difference | None:
@@ -132,10 +131,7 @@ class Entry:
 def make_results(
     title: str, entries: Sequence[Entry], *, families: Mapping[str, Sequence[str]] | None = None, **parts: Any
 ) -> Results:
-    """The whole. families: of differences that are corrected together; the models in none of them are one more.
-
-    parts: other fields of `Results`.
-    """
+    """families: of differences corrected together; models in none are one more. parts: other fields of `Results`."""
     codes = distinct(code for entry in entries for code in entry.codes)
     if len(codes) > 1:
         labels = (code.label + (f" of commit {code.commit}" if code.commit else "") for code in codes)

@@ -18,7 +18,7 @@ from sympformer.files import read_json, write
 from sympformer.models import ModelConfig, build_model
 from sympformer.progress import Bar
 from sympformer.provenance import this_code
-from sympformer.studies.bench.timing import high_water, interleaved
+from sympformer.studies.bench.timing import OWN_PAGES, high_water, interleaved
 from sympformer.studies.compare import children
 from sympformer.training.config import TrainConfig
 from sympformer.training.engine import Engine, pick_device
@@ -26,23 +26,19 @@ from sympformer.training.optimizer import clip_gradients, make_optimizers
 
 FILE = "steps.json"
 STEPS = 15  # timed in a process, after two that warm up
-# every tensor gets pages of its own and gives them back at once: the peak is that of live tensors
-OWN_PAGES = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+OPTIONS = ("batch_size", "accumulate", "precision", "optimizer", "device", "compile")  # that a step's cost depends on
 
 
 def measured(
-    file: Path,
-    config: TrainConfig,
-    models: Mapping[str, ModelConfig],
-    threads: int,
-    passes: int,
+    file: Path, config: TrainConfig, models: Mapping[str, ModelConfig], threads: int, passes: int
 ) -> dict[str, dict[str, Any]]:
     """What is in the file, of every model: seconds, clock, threads, memory_mb. What is missing is measured and added.
 
     passes: processes a model whose steps are timed.
     """
     kept = read_json(file) if file.is_file() else {}
-    of = {name: _request(config, cfg) for name, cfg in models.items()}
+    shared = {name: getattr(config, name) for name in OPTIONS}
+    of = {name: shared | {"model": cfg.to_dict()} for name, cfg in models.items()}
     missing = [name for name in models if kept.get(name, {}).get("of") != of[name]]
     words = {name: [__name__, json.dumps(config.to_dict()), json.dumps(models[name].to_dict())] for name in missing}
     timings: dict[str, list[dict[str, Any]]] = {name: [] for name in missing}
@@ -61,12 +57,6 @@ def measured(
     if missing:
         write(file, json.dumps(kept, indent=1))
     return {name: kept[name] for name in models}
-
-
-def _request(config: TrainConfig, cfg: ModelConfig) -> dict[str, Any]:
-    """All that a step's cost depends on."""
-    names = ("batch_size", "accumulate", "precision", "optimizer", "device", "compile")
-    return {name: getattr(config, name) for name in names} | {"model": cfg.to_dict()}
 
 
 # --- in a child

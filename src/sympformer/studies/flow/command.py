@@ -190,9 +190,8 @@ def rows(result: Race) -> list[tuple[str, ...]]:
         gradient = result.runs["gradient_flow"]
         if not run.arrival or gradient.diverged:
             return "-"
-        return (
-            f"{'> ' if gradient.arrival is None else ''}{(gradient.arrival or result.max_passes) / run.arrival:.1f} x"
-        )
+        more = "> " if gradient.arrival is None else ""
+        return f"{more}{(gradient.arrival or result.max_passes) / run.arrival:.1f} x"
 
     return [
         (run.integrator, f"{run.step:.3g}", str(run.passes_a_step), outcome(run, result.max_passes), gain(run))

@@ -22,6 +22,5 @@ def play(out: Path = Path("play.html")) -> None:
 
 
 def page() -> Html:
-    """The whole page."""
     body, style, *scripts = (asset(__package__, name) for name in FILES)
     return document("A flow of particles", body, styles=[style], scripts=scripts)

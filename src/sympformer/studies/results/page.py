@@ -48,7 +48,6 @@ def write_all(results: Results, folder: Path) -> Path:
 
 
 def write_report(results: Results, file: Path) -> None:
-    """Write the page alone."""
     write_page(file, lambda: page(results, pictures(results)), "the report")
 
 
@@ -70,15 +69,17 @@ def show(results: Results, samples: bool = False) -> None:
 
 
 def page(results: Results, drawn: Sequence[Picture]) -> Html:
-    """The whole page."""
     first, *others = tables_of(results)
+    notes = [*results.notes, *(f"{model.name}: {why}" for model in results.models for why in model.diverged if why)]
+    rest = [*first.heads()[:2], *(column for column in first.heads() if not column.short)]
+    more = tag("details", tag("summary", "More figures"), _table(results, first, rest), open=True)
     parts = {
-        "Figures": _figures(results, first),
+        "Figures": joined([_table(results, first, first.heads(short=True)), more]),
         **{table.title: _table(results, table, table.heads()) for table in others},
         "Plots": joined(map(_plot, drawn)),
         "Samples": _samples(results),
         "Audits": joined(_audits(results)),
-        "Notes": _notes(results),
+        "Notes": tag("ul", *(tag("li", note) for note in notes)) if notes else "",
         "Origin": _origin(results),
     }
     shown = {title: part for title, part in parts.items() if part}
@@ -118,14 +119,6 @@ def verdict(results: Results) -> Html:
 
 
 # --- tables
-
-
-def _figures(results: Results, table: Table) -> Html:
-    """What decides, in a table that fits a laptop's screen; below it everything else that was measured."""
-    heads, key = table.heads(), table.heads()[:2]
-    rest = [*key, *(column for column in heads if not column.short)]
-    more = tag("details", tag("summary", "More figures"), _table(results, table, rest), open=True)
-    return joined([_table(results, table, table.heads(short=True)), more])
 
 
 def _table(results: Results, table: Table, columns: Sequence[Column]) -> Html:
@@ -222,13 +215,6 @@ def _audits(results: Results) -> Iterator[Html]:
             rows.append(tag("tr", *(tag("td", DASH if one is None else _shown(str(one), True)) for one in cells)))
         table = tag("table", tag("thead", heads), tag("tbody", *rows))
         yield tag("details", head, tag("div", table, class_="wide", tabindex="0"), open=outcome == "FAILED")
-
-
-def _notes(results: Results) -> Html:
-    """What a reader should know before believing the figures."""
-    troubles = [f"{model.name}: {why}" for model in results.models for why in model.diverged if why]
-    found = [*results.notes, *troubles]
-    return tag("ul", *(tag("li", note) for note in found)) if found else Html()
 
 
 def _origin(results: Results) -> Html:
