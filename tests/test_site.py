@@ -67,7 +67,7 @@ def pages(site: Path) -> dict[Path, Page]:
 
 def test_what_the_site_has(site: Path, pages: dict[Path, Page]) -> None:
     names = {file.relative_to(site).as_posix() for file in pages}
-    front = "index choosing extending paper_text playground live/play theory results/index reference/sympformer.flows"
+    front = "index layers extending paper_text playground live/play theory results/index reference/sympformer.flows"
     assert {f"{name}.html" for name in front.split()} <= names
     for script in (ROOT / "docs" / "tutorials").glob("*.py"):
         assert f"tutorials/{script.stem}.html" in names
