@@ -30,7 +30,7 @@ SMALLER = {
     "--common.model '{n_layer: 1, n_head: 1, d_model: 8, block_size: 16}' --common.data.tokenizer byte "
     "--common.data.test 0.1 --common.eval_tokens 64 --common.batch_size 2",
     "sympformer flow": "--max_passes 16 --dim 2 --particles 2 --integrators ab2",
-    "sympformer bench": "--suites '[]'",  # the suites have sizes of their own; tests/studies/bench runs them
+    "sympformer bench": "--suites '[]'",  # sizes of their own; tests/studies/test_describe_and_bench.py
     "sympformer data prepare": "--tokenizer runs/mine",
 }
 CORPUS = {  # the text, where a line names none
@@ -66,7 +66,7 @@ LEFT_OUT = {
 }
 ELSEWHERE = {  # Python blocks that another test runs; all but those that need an export
     "accelerate.md": "tests/inertia/test_hugging_face.py",
-    "audit.md": "tests/audit/test_command.py",
+    "audit.md": "tests/audit/test_audit.py",
     "extending.md": "tests/test_extending.py",
     "huggingface.md": "tests/hf/test_modeling.py",
     "layers.md": "tests/nn/test_encoder.py",

@@ -33,7 +33,7 @@ def own_places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def quick_audit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exports that audit a few tokens only; `test_audit_of_the_exported_folder` takes them all."""
+    """Exports that audit a few tokens only; `test_the_command` takes them all."""
     monkeypatch.setattr(exporting, "audit_model", partial(audit.audit_model, length=4, weights=("given",)))
 
 

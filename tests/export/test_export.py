@@ -1,7 +1,9 @@
 """A run as a folder that loads anywhere: the same logits, the same ids, a card that is filled, all or nothing."""
 
+import ast
 import json
 import os
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast
+from transformers.dynamic_module_utils import get_relative_import_files
 
 import sympformer.hf
 from sympformer import audit, cli
@@ -21,6 +24,7 @@ from sympformer.data import Tokenizer, make_tokenizer, stories
 from sympformer.data.tokenizers import END_OF_TEXT
 from sympformer.errors import InputError
 from sympformer.export import export as exporting
+from sympformer.export.bundle import ENTRIES, bundle, flat_name, rewrite, source_of
 from sympformer.export.card import card, plain
 from sympformer.export.export import RECORD, export_run
 from sympformer.models import VARIANTS
@@ -30,6 +34,7 @@ from sympformer.training.checkpoint import Checkpoints, Progress
 from sympformer.training.folder import RunFolder, tokenizer_config
 from tests.data.places import MERGES, needs_merges
 from tests.export.conftest import RunMaker
+from tests.test_cli import error_of
 
 
 def load(folder: Path) -> Any:
@@ -69,15 +74,6 @@ def test_the_same_model(choice: str, make_run: RunMaker, tmp_path: Path) -> None
     (text,) = theirs.generate(ids[:1, :5], do_sample=False)  # to its end, or as far as the model sees
     wanted = own.generate(ids[:1, :5], 28, temperature=0, stop_tokens=(end,))[0]
     assert torch.equal(text, wanted)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.usefixtures("quick_audit")
-def test_audit_of_the_exported_folder(variant: str, make_run: RunMaker, tmp_path: Path) -> None:
-    export_run(make_run(variant=variant), tmp_path / "out")
-    report = audit.audit_model(load(tmp_path / "out"), length=24)
-    assert report.passed, report.worst
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
@@ -262,9 +258,113 @@ def test_bad_arguments(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         (str(trained), str(full)): f"{full} exists and is left alone: choose another place",
         (str(trained), str(full / "mine")): f"{full / 'mine'} exists and is left alone: choose another place",
     }.items():
-        assert cli.main(["export", *args]) == 2
-        err = capsys.readouterr().err
-        assert message in err
-        assert err.count("\n") == 1
+        assert message in error_of(capsys, "export", *args)
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
     assert (full / "mine").read_text() == "mine"
+
+
+# --- the bundle: nothing missing, nothing twice, nothing that only an installed sympformer could give
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, str]:
+    return bundle()
+
+
+def imports(source: str) -> list[ast.Import | ast.ImportFrom]:
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def outside(source: str) -> set[str]:
+    """The packages that a file imports by their full names."""
+    nodes = imports(source)
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0]
+    return {name.split(".")[0] for name in names}
+
+
+def test_it_is_whole_and_no_more(files: dict[str, str], tmp_path: Path) -> None:
+    for name, source in files.items():
+        (tmp_path / name).write_text(source)
+        assert source.startswith("# sympformer/")
+        assert "SPDX-License-Identifier: MIT" in source.splitlines()[0]
+        for node in imports(source):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                wanted = [node.module] if node.module else [alias.name for alias in node.names]
+                assert all(f"{module}.py" in files for module in wanted), (name, wanted)
+    reached = {Path(file).name for file in get_relative_import_files(tmp_path / "modeling_sympformer.py")}
+    assert reached | {"modeling_sympformer.py"} == set(files)  # what transformers would copy
+    packages = set[str]().union(*map(outside, files.values()))
+    named = {"torch", "transformers", "huggingface_hub", "yaml", "numpy", "filelock"}  # all come with transformers
+    assert packages - sys.stdlib_module_names <= named
+    assert "sympformer_nn_steppers.py" in files
+    for stranger in ("sympformer_progress", "sympformer_flows_simulate", "sympformer_training_run", "sympformer"):
+        assert f"{stranger}.py" not in files
+
+
+def test_only_the_imports_differ(files: dict[str, str]) -> None:
+    def body(source: str) -> list[str]:
+        return [ast.dump(node) for node in ast.parse(source).body if not isinstance(node, ast.Import | ast.ImportFrom)]
+
+    for module in (*ENTRIES, "sympformer.models.config", "sympformer.ops", "sympformer.flows.integrators"):
+        assert body(files[f"{flat_name(module)}.py"]) == body(source_of(module))
+
+
+# --- the step itself, on a package of our own
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("sympformer.export.bundle.ROOT", root := tmp_path / "sympformer")
+    for name, source in {
+        "__init__.py": "from sympformer.a import unused\n",
+        "a/__init__.py": "from sympformer.a.deep import thing as handed_on\nHERE = 1\n",
+        "a/deep.py": "thing = 3\n",
+        "a/other.py": "value = 5\n",
+        "a_deep.py": "",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(source)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("line", "rewritten"),
+    [
+        ("from sympformer.a.deep import thing", "from .sympformer_a_deep import thing"),
+        ("from sympformer.a import handed_on", "from .sympformer_a_deep import thing as handed_on"),
+        ("from sympformer.a import handed_on as x, HERE", "from .sympformer_a_deep import thing as x"),
+        ("from sympformer.a import HERE", "from .sympformer_a import HERE"),
+        ("from sympformer.a import (\n    other,\n)", "from . import sympformer_a_other as other"),
+        ("import sympformer.a.other as o", "from . import sympformer_a_other as o"),
+        ("def f():\n    from sympformer.a.deep import thing", "    from .sympformer_a_deep import thing"),
+        ("from os import path", "from os import path"),
+    ],
+)
+def test_how_an_import_is_rewritten(line: str, rewritten: str, package: Path) -> None:
+    (package / "start.py").write_text(f'"""Doc."""\n{line}\nAFTER = 1\n')
+    source, _ = rewrite("sympformer.start")
+    assert rewritten in source.splitlines()
+    assert source.endswith("AFTER = 1\n")
+    ast.parse(source)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("import sympformer.a", "write 'from ... import' instead"),
+        ("from .a import HERE", "write the import in full"),
+        ("from sympformer.a import *", "write the import in full"),
+        ("from sympformer import version", "import version from the module that defines it"),
+        ("from sympformer.none import x", "no module sympformer.none"),
+        ("x = 1; from sympformer.a import HERE", "must stand on lines of its own"),
+        (
+            "from sympformer.a_deep import x\nfrom sympformer.a.deep import thing",
+            r"would both become sympformer_a_deep\.py",
+        ),
+    ],
+)
+def test_imports_that_cannot_be_flattened(line: str, message: str, package: Path) -> None:
+    (package / "start.py").write_text(f"{line}\n")
+    with pytest.raises(ImportError, match=message):
+        bundle(["sympformer.start"])

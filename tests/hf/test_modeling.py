@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from torch import Tensor, nn
 
 import sympformer as sf
 from sympformer.errors import InputError
-from sympformer.models import VARIANTS, LanguageModel
+from sympformer.models import VARIANTS, LanguageModel, variant
 from sympformer.nn import Layer, Matrix, Scalars, State, View
 from tests.hf.helpers import (
     CHECKPOINTING,
@@ -552,7 +555,7 @@ SECTIONS = ("Loading and saving", "The forward pass", "Generation", "Trainer", "
 
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     for title in SECTIONS:
         section = re.split(r"^## ", PAGE.read_text().split(f"## {title}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
         blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
@@ -560,9 +563,59 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for block in blocks:
             exec(block, names)
     assert (tmp_path / "my-model" / "model.safetensors").exists()
-    assert names["rows"].shape == (2, 2, 5, 5)  # type: ignore[attr-defined]
-    assert names["more"].shape == (2, 9)  # type: ignore[attr-defined]
-    assert names["last"].shape == (1, 2, 300)  # type: ignore[attr-defined]
-    assert names["says"].shape == (2, 3)  # type: ignore[attr-defined]
-    assert names["b"].shape == (2, 13)  # type: ignore[attr-defined]
-    assert any("lora_" in name for name, _ in names["adapted"].named_parameters())  # type: ignore[attr-defined]
+    shapes = {"rows": (2, 2, 5, 5), "more": (2, 9), "last": (1, 2, 300), "says": (2, 3), "b": (2, 13)}
+    assert {name: names[name].shape for name in shapes} == shapes
+    assert any("lora_" in name for name, _ in names["adapted"].named_parameters())
+
+
+# --- shared by two processes
+NAMES = ("softmax-exp-euler", "linear-baseline")
+
+
+def compare(rank: int, port: int, folder: str) -> None:
+    """Logits, loss and gradients of the shared model beside those of the whole one; a text where matrices are split."""
+    from transformers.distributed import DistributedConfig
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    for name in NAMES:
+        for how in ("tp_size", "fsdp_size"):
+            whole = SympFormerForCausalLM.from_pretrained(f"{folder}/{name}")
+            split = DistributedConfig(**{how: 2})  # type: ignore[arg-type]
+            shared = SympFormerForCausalLM.from_pretrained(f"{folder}/{name}", distributed_config=split)
+            up = shared.model.body.blocks[0].mlp.up.weight
+            assert up.to_local().shape[0] * 2 == whole.model.body.blocks[0].mlp.up.weight.shape[0]
+            check(shared, whole, generates=how == "tp_size")
+    dist.destroy_process_group()
+
+
+def check(shared: Any, whole: Any, generates: bool) -> None:
+    ids = tokens(2, 8)
+    with torch.no_grad():
+        assert (shared(ids).logits - whole(ids).logits).abs().max() < 1e-5
+    if generates:
+        assert torch.equal(*(m.generate(ids, max_new_tokens=6, do_sample=False) for m in (shared, whole)))
+    losses = [m(ids, labels=ids).loss for m in (shared, whole)]
+    assert (losses[0] - losses[1]).abs() < 1e-6
+    for loss in losses:
+        loss.backward()
+    for (n, a), b in zip(shared.named_parameters(), whole.parameters(), strict=True):
+        got = a.grad.full_tensor() if hasattr(a.grad, "full_tensor") else a.grad
+        assert (got - b.grad).abs().max() < 1e-5, n
+
+
+def test_a_plan_for_several_devices(tmp_path: Path) -> None:
+    for name in NAMES:
+        hf(name, dtype=torch.float32).save_pretrained(tmp_path / name)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(compare, (port, str(tmp_path)), nprocs=2)
+
+
+def test_what_is_not_split_has_no_plan() -> None:
+    """A gated MLP keeps two halves in one matrix, and would be cut across them."""
+    for mlp, planned in {"gelu": True, "relu2": True, "swiglu": False, "none": False}.items():
+        config = SympFormerConfig.from_model_config(variant("softmax-exp-euler", mlp=mlp))
+        assert (config.base_model_tp_plan is not None) == planned
+        assert "base_model_tp_plan" not in config.to_dict()

@@ -102,9 +102,7 @@ def test_which_weights(finished: Path, copied: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_ends(
-    number: int, finished: Path, make_config: ConfigMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_saves_and_ends(number: int, finished: Path, make_config: ConfigMaker, monkeypatch: Any) -> None:
     original, before, config = Trainer.step, signal.getsignal(number), make_config()
 
     def step(self: Trainer, place: int) -> None:
@@ -121,9 +119,7 @@ def test_a_signal_saves_and_ends(
     assert_same_run(finished, stopped.folder)
 
 
-def test_a_full_disk_is_one_sentence_and_a_usable_checkpoint(
-    make_config: ConfigMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_one_sentence_and_a_usable_checkpoint(make_config: ConfigMaker, monkeypatch: Any) -> None:
     config, original = make_config(), Checkpoints.save
 
     def save(self: Checkpoints, progress: Any, *tensors: Any) -> None:
@@ -262,9 +258,7 @@ def test_a_resumed_run_keeps_its_scale(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of the compiler's own
-def test_a_compiled_run_is_the_same_run(
-    make_config: ConfigMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiled_run_is_the_same_run(make_config: ConfigMaker, tmp_path: Path, monkeypatch: Any) -> None:
     """Through the engine, its checkpoints and its resume; the compiler's own code is tested with the models."""
     options: dict[str, Any] = {"model": {"n_layer": 1}, "steps": 4, "eval_every": 4}
     plain = train(make_config(**options, out=str(tmp_path / "plain")))
@@ -314,9 +308,7 @@ def test_a_folder_in_use_is_left_alone(make_config: ConfigMaker, tmp_path: Path)
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine.txt"]
 
 
-def test_a_run_from_the_command_line(
-    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_from_the_command_line(prepared: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     flags = f"--data.folder {prepared} --steps 2 --batch_size 2 --eval_tokens 64 --sample_tokens 4 --model.n_layer 1"
     for name in ("softmax-exp-euler-bytes", "softmax-exp-euler-bytes-2"):

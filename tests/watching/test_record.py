@@ -9,13 +9,32 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import sympformer as sf
-from sympformer import ops, watching
+from sympformer import flows, ops, watching
 from sympformer.errors import InputError
 from sympformer.models import LanguageModel
-from sympformer.nn import State, perturb_
-from sympformer.watching import Record, Stage, readout, record
+from sympformer.nn import State, View, perturb_
+from sympformer.watching import Record, Stage, clusters, effective_rank, readout, record
 from tests.models.cases import CHOICES, SIZE, every_choice, every_model, make, make_choice, tokens
-from tests.watching.targets import ahead, view_of
+
+watch: Any = sf.watch
+
+
+def view_of(model: LanguageModel, idx: Tensor) -> View:
+    """What the tokens see, as the layers of the model are told."""
+    views = []
+
+    def call(layer: Any, state: State, view: View, own: Any, k: int) -> State:
+        views.append(view)
+        return layer(state, view, own)
+
+    model.hidden(idx, call=call)
+    return views[0]
+
+
+def ahead(model: LanguageModel, seen: Record, k: int) -> State:
+    """What the step of layer k starts from."""
+    y = seen.x[2 * k] * 0 if seen.y is None else seen.y[2 * k]
+    return model.layers()[k].ahead(State(seen.x[2 * k], y), view_of(model, seen.idx))
 
 
 @torch.no_grad()
@@ -36,7 +55,7 @@ def states_by_loop(model: LanguageModel, idx: Tensor) -> list[State]:
 
 def check(model: LanguageModel) -> None:
     idx = tokens(2, 7)
-    seen, states = sf.watch(model, idx, lens=3), states_by_loop(model, idx)
+    seen, states = watch(model, idx, lens=3), states_by_loop(model, idx)
     close: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-12}
     torch.testing.assert_close(seen.x, torch.stack([state.x for state in states]), **close)
     assert (seen.y is not None) == model.cfg.has_momentum
@@ -47,12 +66,11 @@ def check(model: LanguageModel) -> None:
     check_lens(seen, logits)
 
 
-def check_lens(seen: Record, logits: Tensor) -> None:
+def check_lens(seen: Any, logits: Tensor, rtol: float = 1e-6) -> None:
     """At the last stage the lens is the model's own distribution."""
     best = logits.double().softmax(-1).topk(3)
-    assert seen.lens is not None
     assert torch.equal(seen.lens.ids[-1], best.indices)
-    torch.testing.assert_close(seen.lens.probabilities[-1].double(), best.values, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(seen.lens.probabilities[-1].double(), best.values, rtol=rtol, atol=1e-8)
 
 
 @every_model
@@ -66,12 +84,12 @@ def test_states_are_those_of_a_plain_loop_for_config_choices(choice: str) -> Non
 
 
 def test_stages_have_names() -> None:
-    seen = sf.watch(make("softmax-exp-euler", n_layer=2), tokens(1, 3))
+    seen = watch(make("softmax-exp-euler", n_layer=2), tokens(1, 3))
     names = ["embedding", "layer 1, attention", "layer 1, MLP", "layer 2, attention", "layer 2, MLP"]
     assert [stage.name for stage in seen.stages] == names
-    bare = sf.watch(make_choice("no-mlp"), tokens(1, 3))
+    bare = watch(make_choice("no-mlp"), tokens(1, 3))
     assert bare.stages == (Stage(0, "embedding"), *(Stage(k, "attention") for k in (1, 2, 3)))
-    assert sf.watch is watching.watch
+    assert watch is watching.watch
     assert "watch" in dir(sf)
 
 
@@ -82,19 +100,17 @@ def test_encoders(stepper: str, share_layers: bool) -> None:
     encoder = sf.nn.Encoder(16, 2, 3, stepper, share_layers=share_layers).double().eval()
     perturb_(encoder)
     x = torch.randn(2, 5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    seen = sf.watch(encoder, x, attention=[4])
+    seen = watch(encoder, x, attention=[4])
     _, states = encoder(x, return_states=True)
     torch.testing.assert_close(seen.x[2::2], torch.stack([state.x for state in states]))
     torch.testing.assert_close(seen.x[0], x)
     if encoder.cfg.has_momentum:
-        assert seen.y is not None
         torch.testing.assert_close(seen.y[2::2], torch.stack([state.y for state in states]))
-    assert seen.attention is not None
     torch.testing.assert_close(seen.attention.sum(-1), torch.ones_like(seen.attention[..., 0]))
     assert (seen.attention > 0).all()  # every token sees all
     assert "advance" not in vars(encoder)
     with pytest.raises(InputError, match="watch with lens=0"):
-        sf.watch(encoder, x, lens=1)
+        watch(encoder, x, lens=1)
 
 
 # --- the lens
@@ -102,8 +118,7 @@ def test_encoders(stepper: str, share_layers: bool) -> None:
 
 def test_lens_knows_the_token_that_came_next() -> None:
     idx = tokens(2, 6)
-    lens = sf.watch(make("softmax-yuriiformer"), idx, lens=SIZE["vocab_size"]).lens
-    assert lens is not None
+    lens = watch(make("softmax-yuriiformer"), idx, lens=SIZE["vocab_size"]).lens
     assert (lens.true_rank[..., -1] == 0).all()
     assert lens.true_probability[..., -1].isnan().all()
     place = (lens.true_rank[..., :-1] - 1).unsqueeze(-1)  # every id is among the guesses
@@ -118,7 +133,7 @@ def test_lens_knows_the_token_that_came_next() -> None:
 
 def test_the_lens_holds_few_logits_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     model, idx, sizes = make("softmax-exp-euler"), tokens(2, 5), list[int]()
-    whole, guesses = sf.watch(model, idx, lens=2).lens, record._guesses
+    whole, guesses = watch(model, idx, lens=2).lens, record._guesses
 
     def counted(logits: Tensor, *rest: Any) -> Any:
         sizes.append(logits.numel())
@@ -126,9 +141,7 @@ def test_the_lens_holds_few_logits_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(record, "LARGEST", 3 * SIZE["vocab_size"])
     monkeypatch.setattr(record, "_guesses", counted)
-    parts = sf.watch(model, idx, lens=2).lens
-    assert whole is not None
-    assert parts is not None
+    parts = watch(model, idx, lens=2).lens
     assert torch.equal(parts.ids, whole.ids)
     assert max(sizes) == 3 * SIZE["vocab_size"]
 
@@ -137,14 +150,13 @@ def test_the_lens_holds_few_logits_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def rows_of(model: Any, idx: Tensor, attention: Any = True) -> Tensor:
-    found = sf.watch(model, idx, attention=attention).attention
-    assert found is not None
+    found: Tensor = watch(model, idx, attention=attention).attention
     return found
 
 
 def test_rows_are_kept_on_request_only() -> None:
     model, idx = make("softmax-baseline"), tokens(2, 8)
-    assert sf.watch(model, idx).attention is None
+    assert watch(model, idx).attention is None
     some = rows_of(model, idx, [6, 2])
     assert some.shape == (SIZE["n_layer"], 2, SIZE["n_head"], 2, 8)
     assert torch.equal(some, rows_of(model, idx)[..., [6, 2], :])
@@ -160,7 +172,7 @@ def test_softmax_rows_are_the_weights_of_the_values(choice: str, causal: bool) -
     rows = rows_of(model, idx)[0]
     torch.testing.assert_close(rows.sum(-1), torch.ones_like(rows[..., 0]))
     assert bool((rows.triu(1) == 0).all()) == causal
-    field: Any = model.layers()[0].attend(ahead(model, sf.watch(model, idx), 0).x, view_of(model, idx))
+    field: Any = model.layers()[0].attend(ahead(model, watch(model, idx), 0).x, view_of(model, idx))
     torch.testing.assert_close(rows @ field.v, field.mean)
 
 
@@ -168,12 +180,12 @@ def test_softmax_rows_are_the_weights_of_the_values(choice: str, causal: bool) -
 def test_linear_rows_are_means_of_scores(causal: bool) -> None:
     idx = tokens(2, 8)
     ours = make("linear-exp-euler", causal=causal, mu=0.0, start_momentum="embedded")
-    x, y, *_ = ahead(ours, sf.watch(ours, idx), 0)
+    x, y, *_ = ahead(ours, watch(ours, idx), 0)
     torch.testing.assert_close(
         rows_of(ours, idx)[0, :, 0] @ y, ours.layers()[0].attend(x, view_of(ours, idx)).velocity(y)
     )
     baseline = make("linear-baseline", causal=causal)
-    layer, x = baseline.layers()[0], ahead(baseline, sf.watch(baseline, idx), 0).x
+    layer, x = baseline.layers()[0], ahead(baseline, watch(baseline, idx), 0).x
     v = layer.attention.qk(layer.norm(x)).chunk(3, -1)[2].unflatten(-1, (SIZE["n_head"], -1)).transpose(1, 2)
     mixed = (rows_of(baseline, idx)[0] @ v).transpose(1, 2).flatten(-2)
     whole = layer.attend(x, view_of(baseline, idx)).first_order()
@@ -186,7 +198,7 @@ def test_linear_rows_are_means_of_scores(causal: bool) -> None:
 def test_dropout_is_off_and_modes_come_back() -> None:
     model = make_choice("dropout").train()
     model.blocks[1].eval()
-    first, second = (sf.watch(model, tokens(1, 6)).x for _ in range(2))
+    first, second = (watch(model, tokens(1, 6)).x for _ in range(2))
     assert torch.equal(first, second)
     assert model.training
     assert [block.training for block in model.blocks] == [True, False, True]
@@ -203,62 +215,181 @@ def test_dropout_is_off_and_modes_come_back() -> None:
 )
 def test_what_cannot_be_watched(length: int, options: dict[str, Any], why: str) -> None:
     with pytest.raises(InputError, match=why):
-        sf.watch(make("softmax-baseline"), tokens(1, length), **options)
+        watch(make("softmax-baseline"), tokens(1, length), **options)
     with pytest.raises(InputError, match=r"Linear cannot be watched on \(1, 4\) tokens"):
-        sf.watch(nn.Linear(2, 2), tokens(1, 4))
+        watch(nn.Linear(2, 2), tokens(1, 4))
 
 
 # --- models of Hugging Face
 
-SMALL: dict[str, Any] = {"vocab_size": 50, "bos_token_id": 0, "eos_token_id": 0}
 
-
-def gpt2() -> Any:
-    transformers = pytest.importorskip("transformers", reason="needs the hf extra")
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(n_positions=24, n_embd=16, n_layer=2, n_head=2, **SMALL)
-    return transformers.GPT2LMHeadModel(config).double().eval()
-
-
-def llama() -> Any:
-    transformers = pytest.importorskip("transformers", reason="needs the hf extra")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **SMALL)).double().eval()
-
-
-@pytest.mark.parametrize("build", [gpt2, llama])
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
 @torch.no_grad()
-def test_others_by_their_hidden_states(build: Any) -> None:
-    model, idx = build(), tokens(2, 6)
+def test_others_by_their_hidden_states(name: str) -> None:
+    pytest.importorskip("transformers", reason="needs the hf extra")
+    from tests.inertia.cases import family
+
+    model, idx = family(name).double(), tokens(2, 6, vocab=40)
     kept = model.config._attn_implementation
-    seen = sf.watch(model, idx, attention=[1, 4], lens=3)
+    seen = watch(model, idx, attention=[1, 4], lens=3)
     assert model.config._attn_implementation == kept
     output = model(idx, output_hidden_states=True)
-    assert [stage.name for stage in seen.stages] == ["embedding", "layer 1", "layer 2"]
-    torch.testing.assert_close(seen.x[:2], torch.stack(output.hidden_states[:2]))
-    norm = model.transformer.ln_f if build is gpt2 else model.model.norm
-    torch.testing.assert_close(norm(seen.x[-1]), output.hidden_states[-1])  # kept from before the norm
+    assert [stage.name for stage in seen.stages] == ["embedding", "layer 1", "layer 2", "layer 3"]
+    torch.testing.assert_close(seen.x[:3], torch.stack(output.hidden_states[:3]))
+    norm = model.transformer.ln_f if name == "gpt2" else model.model.norm
+    # kept from before the norm, which llama computes in float32
+    torch.testing.assert_close(norm(seen.x[-1]), output.hidden_states[-1], rtol=1e-5, atol=1e-6)
     assert seen.y is None
     assert seen.physics.hamiltonian.startswith("No Hamiltonian")
-    check_lens(seen, output.logits)
-    assert seen.attention is not None
-    torch.testing.assert_close(seen.attention.sum(-1), torch.ones(2, 2, 2, 2, dtype=torch.float64))
+    check_lens(seen, output.logits, rtol=1e-5)
+    torch.testing.assert_close(seen.attention.sum(-1), torch.ones(3, 2, 2, 2, dtype=torch.float64))
     assert seen.attention.shape[-1] == 6
     assert not norm._forward_hooks
     # logits that are not norm and head alone have no lens
     model.register_forward_hook(lambda module, args, out: out.__class__(**{**out, "logits": 2 * out.logits}))
-    assert len(sf.watch(model, idx).x) == 3
+    assert len(watch(model, idx).x) == 4
     with pytest.raises(InputError, match="no logits that are its final norm and head applied to its states"):
-        sf.watch(model, idx, lens=1)
+        watch(model, idx, lens=1)
 
 
 def test_ours_in_the_form_of_hugging_face_keeps_its_momenta() -> None:
     hf = pytest.importorskip("sympformer.hf", reason="needs the hf extra")
     model, idx = make("softmax-ab2"), tokens(1, 6)
-    seen, twin = sf.watch(model, idx), sf.watch(hf.SympFormerForCausalLM.from_language_model(model), idx)
-    assert seen.y is not None
-    assert twin.y is not None
+    seen, twin = watch(model, idx), watch(hf.SympFormerForCausalLM.from_language_model(model), idx)
     assert torch.equal(seen.x, twin.x)
     assert torch.equal(seen.y, twin.y)
     assert seen.stages == twin.stages
+
+
+# --- energies are those of the flows' Hamiltonians, forces their gradients; ranks and clusters are what they should be
+TIED: dict[str, Any] = {"value": "tied", "mobility": "spd", "mu": 0.0, "start_momentum": "embedded"}
+
+
+def positions(model: Any, seen: Record, k: int) -> tuple[Tensor, Tensor]:
+    """What attention of layer k starts from: normalised positions, and momenta."""
+    state = ahead(model, seen, k)
+    return model.layers()[k].norm(state.x), state.y
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("form", ["own", "paper"])
+def test_softmax_energies_are_those_of_the_flow(form: str, causal: bool) -> None:
+    model, idx = make("softmax-exp-euler", form=form, causal=causal, **TIED), tokens(2, 6)
+    seen = watch(model, idx)
+    physics = seen.physics
+    for k, layer in enumerate(model.layers()):
+        A, B = (matrix.detach() for matrix in layer.attention.matrices())
+        system = flows.SoftmaxAttention(A, B, causal=causal, form=form)  # type: ignore[arg-type]
+        x, y = positions(model, seen, k)
+        torch.testing.assert_close(physics.kinetic[k].sum(-1), system.kinetic(x, y))
+        factor = 2 if form == "own" else 1  # a token's own potential is -z, its share of the sum's -z/2
+        torch.testing.assert_close(physics.potential[k].sum(-1), factor * system.potential(x))
+        torch.testing.assert_close(physics.potential[k], -physics.z[k, :, 0] / (1 if form == "own" else 2))
+        if form == "own":
+            total = physics.kinetic[k] + physics.potential[k]
+            torch.testing.assert_close(total, system.own_hamiltonian(x, y))
+
+
+def test_without_z_and_rho_the_energy_is_newtons() -> None:
+    """x' = y and y' = force are the flow of |y|^2 / 2 - log z."""
+    options = TIED | {"form": "newton", "mobility": "identity"}
+    model, idx = make("softmax-exp-euler", **options), tokens(2, 6)
+    seen = watch(model, idx)
+    physics = seen.physics
+    for k, layer in enumerate(model.layers()):
+        x, y = (t.detach() for t in positions(model, seen, k))
+        x.requires_grad_()
+        A, _ = layer.attention.matrices()
+        scores = (x @ A.detach() @ x.detach().mT).masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf)
+        log_z = scores.logsumexp(-1) - torch.arange(1, 7).log()
+        torch.testing.assert_close(physics.z[k, :, 0].log(), log_z.detach())
+        torch.testing.assert_close(physics.kinetic[k], y.square().sum(-1) / 2)
+        torch.testing.assert_close(physics.potential[k], -log_z.detach())
+        log_z.sum().backward()
+        want = torch.cosine_similarity(y, x.grad, dim=-1)  # type: ignore[arg-type]
+        torch.testing.assert_close(physics.cosine[k], want, rtol=1e-6, atol=1e-8)
+
+
+def test_the_cosine_is_between_momentum_and_the_gradient_of_the_energy() -> None:
+    model, idx = make("softmax-ab2", form="paper", causal=False, **TIED), tokens(2, 6)
+    seen = watch(model, idx)
+    for k, layer in enumerate(model.layers()):
+        A, B = (matrix.detach() for matrix in layer.attention.matrices())
+        x, y = (t.detach().requires_grad_() for t in positions(model, seen, k))
+        flows.SoftmaxAttention(A, B, form="paper").hamiltonian(x, y).sum().backward()
+        assert x.grad is not None
+        expected = torch.cosine_similarity(y, -x.grad, dim=-1)
+        torch.testing.assert_close(seen.physics.cosine[k], expected.detach(), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_linear_energies_are_those_of_the_flow(causal: bool) -> None:
+    options: dict[str, Any] = {"value": "spd", "mu": 0.0, "start_momentum": "embedded"}
+    model, idx = make("linear-exp-euler", causal=causal, **options), tokens(2, 6)
+    seen = watch(model, idx)
+    for k, layer in enumerate(model.layers()):
+        A, V = (matrix.detach() for matrix in layer.attention.matrices()[::2])
+        system = flows.LinearAttention(A, V, causal=causal)
+        x, y = positions(model, seen, k)
+        torch.testing.assert_close(seen.physics.kinetic[k].sum(-1), system.kinetic(x, y))
+        torch.testing.assert_close(seen.physics.potential[k].sum(-1), system.potential(x))
+    assert seen.physics.z is None
+
+
+SENTENCES: list[tuple[str, dict[str, Any], str]] = [
+    ("softmax-baseline", {}, "No Hamiltonian: a gradient step"),
+    ("softmax-yuriiformer", {}, "No Hamiltonian: a Nesterov step"),
+    ("softmax-exp-euler", {}, "Free matrices, where a Hamiltonian needs A x and a symmetric B"),
+    ("softmax-exp-euler", {"form": "newton"}, "Free matrices, where a Hamiltonian needs A x"),
+    ("linear-exp-euler", {}, "Free matrices, where a Hamiltonian needs symmetric A and V"),
+    ("softmax-exp-euler", {**TIED}, "The Hamiltonian of each token by itself"),
+    ("softmax-exp-euler", {**TIED, "form": "paper"}, "The Hamiltonian of the softmax system, row by row"),
+    ("softmax-exp-euler", {**TIED, "form": "paper", "causal": False}, "The Hamiltonian of the softmax system, with f"),
+    ("linear-exp-euler", {"value": "spd"}, "The Hamiltonian of the linear system, row by row"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "start"), SENTENCES)
+def test_whose_energies_they_are_is_said(name: str, options: dict[str, Any], start: str) -> None:
+    physics = watch(make(name, **options), tokens(1, 4)).physics
+    assert physics.hamiltonian.startswith(start)
+    assert (physics.kinetic is None) == (physics.potential is None) == start.startswith("No Hamiltonian")
+
+
+def test_without_momentum_there_is_no_cosine_and_at_rest_it_is_not_a_number() -> None:
+    assert watch(make("softmax-baseline"), tokens(1, 4)).physics.cosine is None
+    cosine = watch(make("softmax-yuriiformer"), tokens(1, 4)).physics.cosine
+    assert cosine[0].isnan().all()  # the momentum starts at zero
+    assert (cosine[1:].abs() <= 1).all()
+
+
+def test_scalars_and_sizes_are_the_models_own() -> None:
+    model = make("softmax-exp-euler")
+    seen = watch(model, tokens(2, 5))
+    assert list(seen.physics.scalars) == model.layer_scalars()
+    assert {"h_x", "h_y", "alpha"} <= set(seen.physics.scalars[0])
+    torch.testing.assert_close(seen.size_x, seen.x.norm(dim=-1) / SIZE["d_model"] ** 0.5)
+    torch.testing.assert_close(seen.size_y, seen.y.norm(dim=-1) / SIZE["d_model"] ** 0.5)
+
+
+def test_effective_rank_counts_equal_directions() -> None:
+    axes = torch.eye(6, dtype=torch.float64)
+    for rank in (1, 2, 5):
+        both_ways = torch.cat([axes[:rank], -axes[:rank]]) + 3.0  # the mean is taken off
+        torch.testing.assert_close(effective_rank(both_ways), torch.tensor(float(rank), dtype=torch.float64))
+    assert effective_rank(torch.ones(2, 4, 3)).tolist() == [0.0, 0.0]
+
+
+def test_clusters_by_a_plain_walk() -> None:
+    x = torch.randn(3, 40, 3, generator=torch.Generator().manual_seed(0))
+    for one, found in zip(x, clusters(x, 0.9), strict=True):
+        left, count = set(range(40)), 0
+        while left:
+            count, front = count + 1, [left.pop()]
+            while front:
+                i = front.pop()
+                near = {j for j in left if torch.cosine_similarity(one[i], one[j], dim=0) >= 0.9}
+                left -= near
+                front += near
+        assert found == count
+    assert clusters(torch.zeros(3, 2), 0.9).item() == 3  # no direction, no neighbours

@@ -21,8 +21,8 @@ from sympformer.files import locked
 from sympformer.models import variant
 from sympformer.provenance import this_code
 from sympformer.studies.compare import steps
-from sympformer.studies.compare.records import Run
-from sympformer.studies.results.results import ModelResult, Results
+from sympformer.studies.compare.records import Run, thinned
+from sympformer.studies.results.results import Results
 from sympformer.studies.scoring import score
 from sympformer.training.config import TrainConfig
 from sympformer.training.engine import Engine
@@ -38,7 +38,7 @@ def again(folder: Path, *options: str) -> int:
     return main(["compare", str(folder / "compare.yaml"), "--out", str(folder), *options])
 
 
-def models_in(folder: Path) -> dict[str, ModelResult]:
+def models_in(folder: Path) -> dict[str, Any]:
     return {model.name: model for model in Results.load(folder / "results.json").models}
 
 
@@ -116,18 +116,11 @@ def test_models_of_a_seed_see_the_same_batches(finished: Path) -> None:
 # --- going on
 
 
-def test_again_trains_nothing_and_models_and_seeds_may_be_added(
-    copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_again_trains_nothing_and_models_and_seeds_may_be_added(copy: Path, tmp_path: Path, capsys: Any) -> None:
     """The list of the same models goes on with what the factors began, another reference only reads it anew."""
     before, steps_before = times(copy), json.loads((copy / "steps.json").read_text())
     assert len(before) == 3 + 10
-    listed = {
-        "gpt-tied": GPT,
-        "symp-tied": SYMP,
-        "symp-untied": SYMP | {"tie_head": False},
-        "new": SYMP | {"mu": 0.0},
-    }
+    listed = {"gpt-tied": GPT, "symp-tied": SYMP, "symp-untied": SYMP | {"tie_head": False}, "new": SYMP | {"mu": 0.0}}
     more = write(tmp_path / "more", factors={}, models=listed, seeds=[1, 2, 3], reference="symp-tied")
     assert main(["compare", more, "--out", str(copy)]) == 0
     assert before.items() <= times(copy).items()  # trained once
@@ -146,7 +139,6 @@ def test_again_trains_nothing_and_models_and_seeds_may_be_added(
     differences = {name: model.difference for name, model in models_in(copy).items()}
     assert differences["symp-tied"] is None
     alone = differences["gpt-untied"]
-    assert alone is not None
     assert alone.p_holm == alone.p  # a family of one
     assert len(times(copy)) == len(before) + len(added)
 
@@ -235,9 +227,7 @@ def test_two_at_work_on_one_comparison(copy: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("where", ["training", "test data"])
-def test_a_diverged_run_counts_as_no_figure(
-    where: str, copy: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_diverged_run_counts_as_no_figure(where: str, copy: Path, finished: Path, monkeypatch: Any) -> None:
     run, why = copy / "runs/symp-tied/final-seed2", "the loss is not finite at step 3"
     if where == "training":
         (run / "diverged.json").write_text(json.dumps({"why": why, "seconds": 1.0}))
@@ -267,7 +257,6 @@ def test_a_run_that_is_no_number_withholds_nobody_elses_results(
     assert main(["compare", few, "--out", str(tmp_path / "out")]) == 0
     gpt, deep = models_in(tmp_path / "out").values()
     assert gpt.rank == 1
-    assert gpt.last is not None
     assert gpt.last.values == losses(finished)["gpt-tied"][:1]
     assert (deep.rates["0.004"], deep.lr, deep.last) == (None, 8e-3, None)
     assert [why[:45] for why in deep.diverged] == ["the validation loss is not finite at step 6; "]
@@ -285,7 +274,6 @@ def test_a_failed_audit_is_not_ranked(copy: Path) -> None:
     assert (model.passed, model.rank) == (False, None)
     assert model.last is not None  # listed all the same
     assert results.ranked()[-1].name == "symp-tied"
-    assert model.difference is not None
     assert model.difference.p_holm is None  # it is in no family
 
 
@@ -316,9 +304,7 @@ def test_a_preset_that_has_changed_since_changes_no_figure(copy: Path, monkeypat
 # --- equal seconds
 
 
-def test_equal_seconds_are_measured_once_and_the_same_after_a_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_seconds_are_measured_once_and_the_same_after_a_stop(tmp_path: Path, monkeypatch: Any) -> None:
     """Another comparison with the same measurement, never interrupted, ends where the stopped one does."""
     models = {"gpt": {"variant": "softmax-baseline"}, "deep": {"parent": "gpt", "n_layer": 6, "lr": 8e-3}}
     config = write(
@@ -410,3 +396,100 @@ def test_refusals(data: dict[str, Any], why: str, tmp_path: Path, capsys: pytest
     assert main(["compare", write(tmp_path, common=CONFIG["common"] | {"data": data}), "--out", str(out)]) == 2
     assert why in capsys.readouterr().err
     assert not (out / "compare.yaml").exists()
+
+
+# --- runs side by side: what is compared, what is refused, what a table says of their weights, codes and names
+
+
+@pytest.fixture
+def runs(finished: Path, tmp_path: Path) -> list[str]:
+    """Two runs, copied, as they were before anything scored them."""
+    for name in ("gpt-tied", "symp-tied"):
+        shutil.copytree(finished / f"runs/{name}/final-seed1", tmp_path / name)
+        (tmp_path / name / "score.json").unlink()
+    return [str(tmp_path / name) for name in ("gpt-tied", "symp-tied")]
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    out, err = capsys.readouterr()
+    return " ".join((out + err).split())
+
+
+def test_two_runs(runs: list[str], finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", *runs, "--out", str(tmp_path / "r.html"), "--baseline", runs[1]]) == 0
+    text = said(capsys)
+    loss = Results.load(finished / "results.json").models[0].last
+    assert loss is not None
+    assert f"{loss.values[0]:.3f}" in text
+    assert "Single runs, trained by themselves" in text
+    assert "Scored on the test split." in text
+    assert "symp-tied" in (tmp_path / "r.html").read_text()
+
+
+def test_a_comparison_is_reported_from_its_results_alone(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    shutil.copy(finished / "results.json", tmp_path / "kept")
+    assert main(["report", str(tmp_path / "kept")]) == 0
+    for name in ("table.md", "table.csv", "table.tex", "effects.md"):
+        assert (tmp_path / "kept" / name).read_text() == (finished / name).read_text()
+    assert main(["report", str(finished), "--out", str(tmp_path / "page.html")]) == 0
+    assert "symp-tied" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["missing"], "missing does not exist"),
+        (["."], "holds no run"),
+        (["gpt-tied", "gpt-tied"], "a run is named twice"),
+        (["gpt-tied", "symp-tied", "--baseline", "gtp-tied"], "did you mean 'gpt-tied'"),
+    ],
+)
+def test_refusals_of_reports(
+    words: list[str], why: str, runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", *words]) == 2
+    assert why in said(capsys)
+
+
+def test_different_tokenizers_and_corpora(runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = [f"--model.{name}={value}" for name, value in CONFIG["common"]["model"].items()]
+    few = ["--steps=1", "--batch_size=2", "--eval_tokens=300", "--data.validation=0.1", "--data.test=0.1", *sizes]
+    bpe, other = str(tmp_path / "bpe"), str(tmp_path / "other")
+    assert main(["train", "--data.corpus=storybook:200", "--data.tokenizer=bpe:300", *few, f"--out={bpe}"]) == 0
+    assert main(["train", "--data.corpus=storybook:100", "--data.tokenizer=byte", *few, f"--out={other}"]) == 0
+    page = ["--out", str(tmp_path / "r.html")]
+    capsys.readouterr()
+    assert main(["report", runs[0], bpe, *page]) == 2
+    assert "have different tokenizers, so that their losses per token do not compare" in said(capsys)
+    assert main(["report", runs[0], bpe, "--metric", "bits_per_byte", *page]) == 0
+    assert main(["report", runs[0], other, *page]) == 2
+    assert "were trained on different corpora; score both on the same text" in said(capsys)
+
+
+def test_older_weights_are_named(runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "symp-tied/checkpoints/step-00000006/state.json").write_text("{}")
+    assert main(["report", *runs, "--out", str(tmp_path / "r.html")]) == 0
+    assert "Scored with older weights: checkpoint" in said(capsys)
+    assert "Scored with older weights: checkpoint" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["$x^{", "a[/]b", "c\x07\x1b[2J", "d&<e>"])
+def test_names_of_runs_are_text(name: str, runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    shutil.copytree(runs[0], tmp_path / name)
+    assert main(["report", runs[1], str(tmp_path / name), "--out", str(tmp_path / "r.html")]) == 0
+    page = (tmp_path / "r.html").read_text()
+    assert "<e>" not in page
+    assert "\x1b" not in page + capsys.readouterr().out
+
+
+def test_a_long_curve_is_thinned_by_means() -> None:
+    points = [(step, float(step)) for step in range(1, 251)]
+    found = thinned(points)
+    assert found[0] == (3, 2.0)
+    assert found[-1] == (250, 250.0)
+    assert len(found) == 84
+    assert thinned(points[:100]) == points[:100]
+    assert thinned([]) == []

@@ -21,11 +21,7 @@ GOLDEN = json.loads((ROOT / "tests/golden/comparisons.json").read_text())
 
 GPT, EXP = {"variant": "softmax-baseline"}, {"variant": "softmax-exp-euler"}
 FACTORS: dict[str, dict[str, dict[str, Any]]] = {
-    "dynamics": {
-        "gpt": GPT,
-        "gpt-norm": GPT | {"bound": "update"},
-        "symp": {"variant": "softmax-plain-euler"},
-    },
+    "dynamics": {"gpt": GPT, "gpt-norm": GPT | {"bound": "update"}, "symp": {"variant": "softmax-plain-euler"}},
     "table": {"none": {}, "start": {"start_momentum": "embedded"}},
     "head": {"tied": {}, "untied": {"tie_head": False}},
 }
@@ -163,10 +159,7 @@ def test_round_trip_with_everything() -> None:
 
 
 def test_a_child_has_its_parents_options() -> None:
-    children = {
-        "deep": {"parent": "exp", "n_layer": 3},
-        "deeper": {"parent": "deep", "n_layer": 4, "lr": [0.001]},
-    }
+    children = {"deep": {"parent": "exp", "n_layer": 3}, "deeper": {"parent": "deep", "n_layer": 4, "lr": [0.001]}}
     plan = unfold(config(models={"gpt": GPT, "exp": EXP | {"lr": 0.016}, **children}))
     deep, deeper = plan.models["deep"], plan.models["deeper"]
     assert (deep.cfg.n_layer, deep.rates, deep.parent) == (3, [0.016], "exp")

@@ -1,4 +1,4 @@
-"""The benchmark measures what it says, in ratios; no figure of a machine is asserted here."""
+"""`sympformer describe` prints what a model is: a variant, a run, an exported folder; `bench` what it costs."""
 
 import json
 from pathlib import Path
@@ -7,16 +7,56 @@ from typing import Any
 import pytest
 import torch
 
+import sympformer as sf
 from benchmarks import choices
 from benchmarks.plain import PlainGPT
 from sympformer import machine
 from sympformer.cli import main
 from sympformer.errors import InputError
 from sympformer.models import build_model
+from sympformer.models.describe import LEGEND
 from sympformer.provenance import this_code
 from sympformer.studies.bench import bench, timing
 from sympformer.studies.bench.bench import Row, bare
+from tests.test_cli import error_of
 
+
+def test_describe_prints_counts_and_scalars(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", "linear-etd-ab2", "--vocab_size", "2048"]) == 0
+    text = capsys.readouterr().out
+    assert "parameters" in text
+    assert "c_log" in text
+    assert main(["describe", "--name", "linear-etd-ab2", "--vocab_size", "2048"]) == 0
+    assert capsys.readouterr().out == text
+
+
+@pytest.mark.parametrize("preset", sf.models.PRESETS)
+@pytest.mark.parametrize("name", sf.VARIANTS)
+def test_every_column_has_its_line(name: str, preset: str) -> None:
+    model = sf.build_model(sf.variant(name, preset, n_layer=1, d_model=8, n_head=2, vocab_size=64))
+    lines = model.describe().splitlines()
+    for column in model.layer_scalars()[0]:
+        assert any(line.split(maxsplit=1) == [column, LEGEND[column]] for line in lines)
+
+
+def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from sympformer.hf import SympFormerForCausalLM
+
+    model = sf.build_model(sf.variant("softmax-ab2", n_layer=1, d_model=8, n_head=2, vocab_size=64), seed=0)
+    SympFormerForCausalLM.from_language_model(model).save_pretrained(tmp_path / "hf")
+    capsys.readouterr()
+    assert main(["describe", str(tmp_path / "hf")]) == 0
+    assert capsys.readouterr().out == model.describe() + "\n"
+    assert "leave n_layer out" in error_of(capsys, "describe", str(tmp_path / "hf"), "--n_layer", "3")
+
+
+def test_models_of_others_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "theirs.py"
+    file.write_text("from torch import nn\ndef build():\n    return nn.Embedding(9, 9)\n")
+    assert "describe knows the models of this package" in error_of(capsys, "describe", f"{file}:build")
+
+
+# --- `sympformer bench` measures what it says, in ratios; no figure of a machine is asserted here
 TINY = {"n_layer": 1, "n_head": 2, "d_model": 16, "block_size": 16}
 
 
@@ -66,9 +106,7 @@ def test_choices_give_threads_back() -> None:
         torch.set_num_threads(before)
 
 
-def test_the_command_writes_figures_and_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_figures_and_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """All suites, made small: every figure is there, above each table the CPU, its instruction sets, threads, torch."""
     monkeypatch.setattr(bench, "BODY", TINY)
     monkeypatch.setattr(bench, "VOCABULARIES", (40, 60))
